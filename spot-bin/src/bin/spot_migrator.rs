@@ -1,0 +1,2 @@
+//! spot-migrator.
+fn main() {}
