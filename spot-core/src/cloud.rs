@@ -1,0 +1,89 @@
+//! What the cloud says of the machines behind the nodes.
+
+use std::collections::BTreeMap;
+
+use crate::capacity::Class;
+use crate::claim::Machine;
+use crate::node::Uid;
+use crate::reason::Reason;
+
+/// What the cloud says of one machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CloudFact {
+    /// How it is paid for.
+    pub class: Class,
+    /// How it goes; none if it can't be told, with the reason among the refusals.
+    pub machine: Option<Machine>,
+    /// The group that would replace it, if any.
+    pub group: Option<Group>,
+    /// Why its deletion would not be accepted.
+    pub refusals: Vec<Reason>,
+}
+
+/// A group that keeps a number of machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its name, unique in the cloud account.
+    pub id: String,
+    /// The capacity that it keeps.
+    pub desired: u32,
+    /// The capacity below which it refuses to go.
+    pub floor: u32,
+    /// How much of that this machine is.
+    pub weight: u32,
+}
+
+/// What the cloud says of all nodes; a node that is not in it is of unknown class.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CloudFacts {
+    by_node: BTreeMap<Uid, CloudFact>,
+}
+
+impl CloudFacts {
+    /// What it says of this node.
+    #[must_use]
+    pub fn of(&self, uid: &str) -> Option<&CloudFact> {
+        self.by_node.get(uid)
+    }
+
+    /// The class of this node.
+    #[must_use]
+    pub fn class(&self, uid: &str) -> Class {
+        self.of(uid).map_or(Class::Unknown, |fact| fact.class)
+    }
+}
+
+impl FromIterator<(Uid, CloudFact)> for CloudFacts {
+    fn from_iter<I: IntoIterator<Item = (Uid, CloudFact)>>(facts: I) -> Self {
+        Self { by_node: facts.into_iter().collect() }
+    }
+}
+
+/// How old an answer may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// Asked for in this run.
+    Cached,
+    /// Asked for now.
+    Now,
+}
+
+/// Where an instance is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceState {
+    /// It runs, or is about to: nobody terminated it.
+    Running,
+    /// It is on its way out.
+    ShuttingDown,
+    /// It is gone, or the cloud never heard of it.
+    Gone,
+}
+
+/// The answer to a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// The cloud deletes the instance, or had begun to already.
+    Accepted,
+    /// The machine goes when its Node object is deleted: the caller does that now.
+    WithNode,
+}

@@ -1,0 +1,58 @@
+//! What outlives a process, for the whole cluster. What outlives it for one node is on the node.
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+
+use crate::claim::BackOff;
+
+/// The cluster's memory. A missing or unreadable one is an empty one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Since and until when spot counts as exhausted.
+    pub exhausted: Option<Exhaustion>,
+    /// How many nodes were retired on this day.
+    pub retired: Option<Retired>,
+    /// Whether a person paused us.
+    pub paused: bool,
+    /// The version that was read; none: there was nothing to read.
+    pub version: Option<String>,
+}
+
+/// A shortage of spot capacity, as a run found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhaustion {
+    /// When it was found.
+    pub since: Timestamp,
+    /// Until when runs wait, and how often in a row they had to.
+    pub back_off: BackOff,
+}
+
+/// How many nodes a day has seen retired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retired {
+    /// The day, in the schedule's time zone.
+    pub day: Date,
+    /// The nodes.
+    pub nodes: u32,
+}
+
+impl Memory {
+    /// Until when spot counts as exhausted, if that has not passed.
+    #[must_use]
+    pub fn exhausted_until(&self, now: Timestamp) -> Option<Timestamp> {
+        self.exhausted.map(|exhaustion| exhaustion.back_off.until).filter(|until| *until > now)
+    }
+
+    /// How many nodes were retired on this day.
+    #[must_use]
+    pub fn retired_on(&self, day: Date) -> u32 {
+        self.retired.filter(|retired| retired.day == day).map_or(0, |retired| retired.nodes)
+    }
+
+    /// The memory after `nodes` more were retired on this day.
+    #[must_use]
+    pub fn with_retired(&self, day: Date, nodes: u32) -> Self {
+        let nodes = self.retired_on(day).saturating_add(nodes);
+        Self { retired: Some(Retired { day, nodes }), ..self.clone() }
+    }
+}

@@ -1,0 +1,247 @@
+//! The cluster as seen: nodes, pods by node and by controller, budgets by namespace.
+//!
+//! One `apply` keeps it up to date; adapters and the model share it. What a change does not touch is shared between
+//! the old view and the new one, so a view can be handed out at every change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::node::{NodeSnapshot, Uid};
+use crate::pod::{BudgetRef, BudgetSnapshot, PodSnapshot};
+
+/// Counts the changes of a view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Revision(pub u64);
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A node as it is now.
+    Node(Arc<NodeSnapshot>),
+    /// The node with this identity is gone.
+    NodeGone(Uid),
+    /// A pod as it is now.
+    Pod(Arc<PodSnapshot>),
+    /// A pod is gone; its last state.
+    PodGone(Arc<PodSnapshot>),
+    /// A budget as it is now.
+    Budget(Arc<BudgetSnapshot>),
+    /// A budget is gone.
+    BudgetGone(BudgetRef),
+    /// A DaemonSet exists.
+    DaemonSet(Uid),
+    /// A DaemonSet is gone.
+    DaemonSetGone(Uid),
+    /// Whether a person paused us.
+    Paused(bool),
+}
+
+/// Which kinds of objects a view was told of. One made from files may lack some: unknown is not "none".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Pods.
+    pub pods: bool,
+    /// PodDisruptionBudgets.
+    pub budgets: bool,
+    /// DaemonSets.
+    pub daemon_sets: bool,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { pods: true, budgets: true, daemon_sets: true }
+    }
+}
+
+type Pods = BTreeMap<Uid, Arc<PodSnapshot>>;
+
+type Budgets = BTreeMap<Arc<str>, Arc<BudgetSnapshot>>;
+
+/// The cluster as seen at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    revision: Revision,
+    node_set: Revision,
+    known: Known,
+    paused: bool,
+    nodes: Arc<Vec<Arc<NodeSnapshot>>>,
+    by_node: BTreeMap<Arc<str>, Arc<Pods>>,
+    unbound: Arc<Pods>,
+    by_controller: BTreeMap<Uid, Arc<Pods>>,
+    budgets: BTreeMap<Arc<str>, Arc<Budgets>>,
+    daemon_sets: Arc<BTreeSet<Uid>>,
+}
+
+impl View {
+    /// An empty view that is told only of these kinds.
+    #[must_use]
+    pub fn knowing(known: Known) -> Self {
+        Self { known, ..Self::default() }
+    }
+
+    /// How many changes it has seen.
+    #[must_use]
+    pub const fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The revision at which a node last came or went.
+    #[must_use]
+    pub const fn node_set(&self) -> Revision {
+        self.node_set
+    }
+
+    /// Which kinds it is told of.
+    #[must_use]
+    pub const fn known(&self) -> Known {
+        self.known
+    }
+
+    /// Whether a person paused us.
+    #[must_use]
+    pub const fn paused(&self) -> bool {
+        self.paused
+    }
+
+    /// All nodes, by identity.
+    #[must_use]
+    pub fn nodes(&self) -> &[Arc<NodeSnapshot>] {
+        &self.nodes
+    }
+
+    /// The node with this identity.
+    #[must_use]
+    pub fn node(&self, uid: &str) -> Option<&Arc<NodeSnapshot>> {
+        self.position(uid).ok().and_then(|at| self.nodes.get(at))
+    }
+
+    /// The pods that are bound to the node of this name.
+    pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Arc<PodSnapshot>> + use<'_> {
+        self.by_node.get(node).into_iter().flat_map(|pods| pods.values())
+    }
+
+    /// The pods that no node was found for yet.
+    pub fn unbound_pods(&self) -> impl Iterator<Item = &Arc<PodSnapshot>> {
+        self.unbound.values()
+    }
+
+    /// The pods that this controller made.
+    pub fn pods_of(&self, controller: &str) -> impl Iterator<Item = &Arc<PodSnapshot>> + use<'_> {
+        self.by_controller.get(controller).into_iter().flat_map(|pods| pods.values())
+    }
+
+    /// All pods.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<PodSnapshot>> {
+        self.unbound.values().chain(self.by_node.values().flat_map(|pods| pods.values()))
+    }
+
+    /// The budgets that protect this pod.
+    pub fn budgets_of(&self, pod: &PodSnapshot) -> impl Iterator<Item = &Arc<BudgetSnapshot>> + use<'_> {
+        let labels = Arc::clone(&pod.labels);
+        self.budgets
+            .get(&pod.namespace)
+            .into_iter()
+            .flat_map(|budgets| budgets.values())
+            .filter(move |budget| budget.selector.matches(|key| labels.get(key).map(String::as_str)))
+    }
+
+    /// The budget of this name.
+    #[must_use]
+    pub fn budget(&self, budget: &BudgetRef) -> Option<&Arc<BudgetSnapshot>> {
+        self.budgets.get(&budget.namespace)?.get(&budget.name)
+    }
+
+    /// Whether the DaemonSet with this identity exists.
+    #[must_use]
+    pub fn daemon_set_exists(&self, uid: &Uid) -> bool {
+        self.daemon_sets.contains(uid)
+    }
+
+    /// Takes in one change. Applying the same change twice is harmless.
+    pub fn apply(&mut self, change: Change) {
+        self.revision.0 += 1;
+        match change {
+            Change::Node(node) => self.put_node(node),
+            Change::NodeGone(uid) => {
+                if let Ok(at) = self.position(uid.as_str()) {
+                    Arc::make_mut(&mut self.nodes).remove(at);
+                    self.node_set = self.revision;
+                }
+            }
+            Change::Pod(pod) => self.put_pod(&pod),
+            Change::PodGone(pod) => self.remove_pod(&pod),
+            Change::Budget(budget) => {
+                let budgets = self.budgets.entry(Arc::clone(&budget.namespace)).or_default();
+                Arc::make_mut(budgets).insert(Arc::clone(&budget.name), budget);
+            }
+            Change::BudgetGone(budget) => {
+                if let Some(budgets) = self.budgets.get_mut(&budget.namespace) {
+                    Arc::make_mut(budgets).remove(&budget.name);
+                }
+            }
+            Change::DaemonSet(uid) => {
+                Arc::make_mut(&mut self.daemon_sets).insert(uid);
+            }
+            Change::DaemonSetGone(uid) => {
+                Arc::make_mut(&mut self.daemon_sets).remove(&uid);
+            }
+            Change::Paused(paused) => self.paused = paused,
+        }
+    }
+
+    fn position(&self, uid: &str) -> Result<usize, usize> {
+        self.nodes.binary_search_by(|node| node.uid.as_str().cmp(uid))
+    }
+
+    fn put_node(&mut self, node: Arc<NodeSnapshot>) {
+        match self.position(node.uid.as_str()) {
+            Ok(at) => {
+                if let Some(place) = Arc::make_mut(&mut self.nodes).get_mut(at) {
+                    *place = node;
+                }
+            }
+            Err(at) => {
+                Arc::make_mut(&mut self.nodes).insert(at, node);
+                self.node_set = self.revision;
+            }
+        }
+    }
+
+    fn put_pod(&mut self, pod: &Arc<PodSnapshot>) {
+        let place = match &pod.node {
+            Some(node) => {
+                if self.unbound.contains_key(&pod.uid) {
+                    Arc::make_mut(&mut self.unbound).remove(&pod.uid);
+                }
+                self.by_node.entry(Arc::clone(node)).or_default()
+            }
+            None => &mut self.unbound,
+        };
+        Arc::make_mut(place).insert(pod.uid.clone(), Arc::clone(pod));
+        if let Some(controller) = &pod.controller {
+            let pods = self.by_controller.entry(controller.uid.clone()).or_default();
+            Arc::make_mut(pods).insert(pod.uid.clone(), Arc::clone(pod));
+        }
+    }
+
+    fn remove_pod(&mut self, pod: &PodSnapshot) {
+        if self.unbound.contains_key(&pod.uid) {
+            Arc::make_mut(&mut self.unbound).remove(&pod.uid);
+        }
+        if let Some(node) = &pod.node {
+            remove(&mut self.by_node, node, &pod.uid);
+        }
+        if let Some(controller) = &pod.controller {
+            remove(&mut self.by_controller, &controller.uid, &pod.uid);
+        }
+    }
+}
+
+/// Takes a pod out of an index, and its group with it when it was the last.
+fn remove<K: Ord>(index: &mut BTreeMap<K, Arc<Pods>>, key: &K, pod: &Uid) {
+    let Some(pods) = index.get_mut(key) else { return };
+    Arc::make_mut(pods).remove(pod);
+    if pods.is_empty() {
+        index.remove(key);
+    }
+}
