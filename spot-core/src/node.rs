@@ -121,12 +121,14 @@ pub struct Taint {
     pub value: String,
     /// Its effect.
     pub effect: Effect,
+    /// When it was put on; only the API server and some controllers set it, but a write must not lose it.
+    pub time_added: Option<Timestamp>,
 }
 
 impl Taint {
     /// A taint of this key, value and effect.
     pub fn new(key: impl Into<String>, value: impl Into<String>, effect: Effect) -> Self {
-        Self { key: key.into(), value: value.into(), effect }
+        Self { key: key.into(), value: value.into(), effect, time_added: None }
     }
 
     /// Whether it has this key and effect, whatever its value.
