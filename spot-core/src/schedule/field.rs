@@ -119,11 +119,11 @@ impl Field {
     fn value_remedy(self, text: &str) -> String {
         let (min, max) = self.bounds();
         let names = self.names();
-        let named = match (names.first(), names.last()) {
+        let by_name = match (names.first(), names.last()) {
             (Some(first), Some(last)) => format!(" or a name from {first} to {last}"),
             _ => String::new(),
         };
-        let allowed = format!("write a number from {min} to {max}{named}");
+        let allowed = format!("write a number from {min} to {max}{by_name}");
         // Names are written in full more often than they are misspelt.
         let meant = names
             .iter()

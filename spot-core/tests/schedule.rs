@@ -1,0 +1,731 @@
+//! Schedules, through their public face.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests do")]
+
+use std::collections::{BTreeSet, HashSet};
+
+use jiff::{
+    SignedDuration, Timestamp,
+    civil::DateTime,
+    tz::{Offset, TimeZone},
+};
+use proptest::{
+    prelude::*,
+    sample::{select, subsequence},
+    test_runner::FileFailurePersistence,
+};
+use spot_core::{
+    Schedule, ScheduleError,
+    schedule::{Field, time_zone},
+};
+
+const CRON: &str = include_str!("../testdata/cron.tsv");
+const CRON_DST: &str = include_str!("../testdata/cron-dst.tsv");
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn utc(expression: &str) -> Result<Schedule, ScheduleError> {
+    Schedule::parse(expression, &TimeZone::UTC)
+}
+
+fn in_zone(expression: &str, zone: &str) -> Schedule {
+    Schedule::parse(expression, &time_zone(zone).unwrap()).unwrap()
+}
+
+fn fires(schedule: &Schedule, after: Timestamp) -> impl Iterator<Item = Timestamp> {
+    std::iter::successors(schedule.next_after(after), |previous| schedule.next_after(*previous))
+}
+
+fn refusal(expression: &str) -> String {
+    match utc(expression) {
+        Ok(schedule) => format!("accepted {schedule}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// What is wrong with a row of the tables, if anything.
+fn fault(row: &str) -> Option<String> {
+    let columns: Vec<&str> = row.split('\t').collect();
+    let [expression, zone, after, expected @ ..] = &columns[..] else { return Some(format!("{row}: too short")) };
+    let parsed = Schedule::parse(expression, &time_zone(zone).unwrap());
+    match (parsed, expected) {
+        (Err(ScheduleError::NeverFires { .. }), ["none"]) => None,
+        (Err(ScheduleError::NeverFires { .. }), _) => Some(format!("{row}: never fires")),
+        (Err(_), ["ERR", _]) => None,
+        (Ok(schedule), [_, _, _]) => {
+            let expected: Vec<Timestamp> = expected.iter().map(|time| at(time)).collect();
+            let found: Vec<Timestamp> = fires(&schedule, at(after)).take(3).collect();
+            (found != expected).then(|| format!("{row}: found {found:?}"))
+        }
+        (parsed, _) => Some(format!("{row}: parsed as {parsed:?}")),
+    }
+}
+
+fn faults(table: &str) -> (usize, Vec<String>) {
+    let rows: Vec<&str> = table.lines().filter(|line| !line.starts_with('#')).collect();
+    (rows.len(), rows.into_iter().filter_map(fault).collect())
+}
+
+#[test]
+fn every_row_of_the_cron_table_holds() {
+    assert_eq!(faults(CRON), (52, Vec::new()));
+}
+
+#[test]
+fn every_row_of_the_daylight_saving_table_holds() {
+    assert_eq!(faults(CRON_DST), (9, Vec::new()));
+}
+
+#[test]
+fn days_of_the_week_count_from_sunday_as_zero() {
+    let wednesday = at("2025-01-01T00:00:00Z");
+    for (expression, first) in [
+        ("0 3 * * 0", "2025-01-05"),
+        ("0 3 * * SUN", "2025-01-05"),
+        ("0 3 * * 1", "2025-01-06"),
+        ("0 3 * * 6", "2025-01-04"),
+    ] {
+        assert_eq!(
+            utc(expression).unwrap().next_after(wednesday),
+            Some(at(&format!("{first}T03:00:00Z"))),
+            "{expression}"
+        );
+    }
+}
+
+#[test]
+fn either_day_field_fires_when_both_are_restricted() {
+    let january = at("2025-01-01T00:00:00Z");
+    assert_eq!(utc("0 0 1 * MON").unwrap().next_after(january), Some(at("2025-01-06T00:00:00Z")));
+    let mondays: Vec<Timestamp> = fires(&utc("0 0 31 2 MON").unwrap(), january).take(4).collect();
+    assert_eq!(mondays, ["03", "10", "17", "24"].map(|day| at(&format!("2025-02-{day}T00:00:00Z"))));
+}
+
+#[test]
+fn a_star_in_a_day_field_leaves_the_choice_to_the_other() {
+    let tuesday = at("2026-12-01T00:00:00Z");
+    for star in ["*", "?", "*/1", "*,5", "*-5"] {
+        let schedule = utc(&format!("0 0 {star} * 1")).unwrap();
+        assert_eq!(schedule.next_after(tuesday), Some(at("2026-12-07T00:00:00Z")), "{star}");
+    }
+}
+
+#[test]
+fn a_fixed_hour_fires_once_on_every_day_of_the_year() {
+    for zone in ["Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Africa/Casablanca", "UTC"] {
+        let zone = time_zone(zone).unwrap();
+        for expression in ["30 2 * * *", "0 0 * * *", "45 1 * * *", "15 3 * * *", "30 23 * * *"] {
+            let schedule = Schedule::parse(expression, &zone).unwrap();
+            let dates: Vec<_> = fires(&schedule, at("2018-01-01T12:00:00Z"))
+                .take(366)
+                .map(|time| zone.to_datetime(time).date())
+                .collect();
+            assert!(dates.windows(2).all(|pair| pair[0].tomorrow().unwrap() == pair[1]), "{expression} in {zone:?}");
+        }
+    }
+}
+
+#[test]
+fn a_skipped_time_fires_at_the_end_of_the_gap_and_a_repeated_one_at_first() {
+    let berlin = in_zone("30 2 * * *", "Europe/Berlin");
+    let spring: Vec<_> = fires(&berlin, at("2026-03-28T12:00:00Z")).take(2).collect();
+    assert_eq!(spring, [at("2026-03-29T03:00:00+02:00"), at("2026-03-30T02:30:00+02:00")]);
+    let autumn: Vec<_> = fires(&berlin, at("2026-10-24T12:00:00Z")).take(2).collect();
+    assert_eq!(autumn, [at("2026-10-25T02:30:00+02:00"), at("2026-10-26T02:30:00+01:00")]);
+}
+
+#[test]
+fn a_process_that_starts_within_the_repeated_hour_does_not_fire_again() {
+    let berlin = in_zone("30 2 * * *", "Europe/Berlin");
+    for start in ["2026-10-25T02:00:00+01:00", "2026-10-25T02:10:00+01:00", "2026-10-25T02:30:00+01:00"] {
+        assert_eq!(berlin.next_after(at(start)), Some(at("2026-10-26T02:30:00+01:00")), "{start}");
+    }
+}
+
+#[test]
+fn an_hourly_schedule_fires_every_real_hour_across_both_changes() {
+    for expression in ["@hourly", "0 * * * *", "0 0-23 * * *", "0 */1 * * *"] {
+        let berlin = in_zone(expression, "Europe/Berlin");
+        for after in ["2026-03-28T23:00:00Z", "2026-10-24T22:00:00Z"] {
+            let hour = SignedDuration::from_hours(1);
+            let times: Vec<_> = std::iter::once(at(after)).chain(fires(&berlin, at(after))).take(8).collect();
+            assert!(times.windows(2).all(|pair| pair[1].duration_since(pair[0]) == hour), "{expression}: {times:?}");
+        }
+    }
+}
+
+#[test]
+fn a_day_that_a_zone_leaves_out_has_no_run() {
+    let apia = in_zone("0 3 * * *", "Pacific/Apia");
+    let found: Vec<_> = fires(&apia, at("2011-12-29T00:00:00-10:00")).take(2).collect();
+    assert_eq!(found, [at("2011-12-29T03:00:00-10:00"), at("2011-12-31T03:00:00+14:00")]);
+}
+
+#[test]
+fn a_time_zone_in_the_expression_wins() {
+    let schedule = in_zone("CRON_TZ=America/New_York 0 9 * * *", "Europe/London");
+    assert_eq!(schedule.time_zone(), &time_zone("America/New_York").unwrap());
+    assert_eq!(schedule.next_after(at("2026-11-30T00:00:00Z")), Some(at("2026-11-30T14:00:00Z")));
+}
+
+#[test]
+fn the_search_ends_with_the_fifth_year() {
+    let leap_day = utc("0 0 29 2 *").unwrap();
+    assert_eq!(leap_day.next_after(at("2096-03-01T00:00:00Z")), None);
+    assert_eq!(leap_day.next_after(at("2099-01-01T00:00:00Z")), Some(at("2104-02-29T00:00:00Z")));
+}
+
+#[test]
+fn the_ends_of_representable_time_are_no_trouble() {
+    for expression in ["* * * * *", "0 0 1 1 *", "@every 1h"] {
+        for zone in ["UTC", "Pacific/Kiritimati", "Pacific/Niue", "Europe/London"] {
+            let schedule = in_zone(expression, zone);
+            assert_eq!(schedule.next_after(Timestamp::MAX), None, "{expression} in {zone}");
+            assert!(schedule.next_after(Timestamp::MIN).is_some(), "{expression} in {zone}");
+        }
+    }
+}
+
+#[test]
+fn an_interval_counts_from_the_previous_run_in_whole_seconds() {
+    let cases = [
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        (".5h", 1800),
+        ("1.h", 3600),
+        ("+90m", 5400),
+        ("1h1m1s", 3661),
+        ("1999ms", 1),
+        ("1s", 1),
+        ("1ns", 1),
+        ("1us", 1),
+        ("2000000\u{b5}s", 2),
+        ("2000000\u{3bc}s", 2),
+        ("3000000000ns", 3),
+        ("0.5m0.5m", 60),
+        ("2.000000000000000000001h", 7200),
+        ("43800h", 157_680_000),
+    ];
+    for (duration, seconds) in cases {
+        let schedule = utc(&format!("@every {duration}")).unwrap();
+        assert_eq!(schedule.interval(), Some(SignedDuration::from_secs(seconds)), "{duration}");
+        for (previous, floor) in
+            [("2026-11-30T10:07:30.9Z", "2026-11-30T10:07:30Z"), ("1969-12-31T23:59:58.1Z", "1969-12-31T23:59:58Z")]
+        {
+            let expected = at(floor).checked_add(SignedDuration::from_secs(seconds)).unwrap();
+            assert_eq!(schedule.next_after(at(previous)), Some(expected), "{duration}");
+        }
+    }
+    assert_eq!(utc("@hourly").unwrap().interval(), None);
+}
+
+#[test]
+fn a_schedule_shows_the_text_it_was_written_as() {
+    for text in ["0 3 * * mon-fri", "@hourly", "@every 1h30m", "TZ=Europe/London 0 3 * * *"] {
+        assert_eq!(utc(text).unwrap().to_string(), text);
+    }
+}
+
+#[test]
+fn six_fields_are_refused_with_the_five_that_are_meant() {
+    assert_eq!(
+        refusal("0 0 3 * * *"),
+        "schedule `0 0 3 * * *` has 6 fields, not 5 (minute, hour, day of month, month, day of week): \
+         drop the seconds and write `0 3 * * *`"
+    );
+    for (expression, remedy) in [
+        ("0 */15 * * * *", "drop the seconds and write `*/15 * * * *`"),
+        ("0 0 3 ? * 1", "drop the seconds and write `0 3 ? * 1` (days of the week count from Sunday = 0 here)"),
+        ("0 3 * * * 2026", "drop the year and write `0 3 * * *`"),
+        ("0 0 3 * * * 2026", "drop the seconds and the year and write `0 3 * * *`"),
+        (
+            "0 3 * *",
+            "has 4 fields, not 5 (minute, hour, day of month, month, day of week): write all five, for example `0 3 * * *`",
+        ),
+        ("1 2 3 4 5 6 7 8", "write all five, for example `0 3 * * *`"),
+    ] {
+        assert!(refusal(expression).ends_with(remedy), "{}", refusal(expression));
+    }
+}
+
+#[test]
+fn seven_as_a_day_is_refused_with_zero_as_the_remedy() {
+    assert_eq!(refusal("0 0 * * 7"), "day of week `7` is refused because Sunday is 0 here, not 7: write `0` or `SUN`");
+    for (days, remedy) in [
+        ("5-7", "`5-6,0`"),
+        ("6-7", "`6,0`"),
+        ("1-7", "`*`, which is every day"),
+        ("fri-7", "`fri-6,0`"),
+        ("7-1", "`SUN`"),
+        ("7/2", "`SUN`"),
+    ] {
+        let message = refusal(&format!("0 0 * * {days}"));
+        assert!(message.contains("Sunday is 0 here") && message.ends_with(remedy), "{message}");
+    }
+}
+
+#[test]
+fn reversed_ranges_are_refused_with_the_two_ranges_that_are_meant() {
+    assert_eq!(refusal("0 0 * * fri-mon"), "day of week range `fri-mon` runs backwards: write two, `FRI-SAT,SUN-MON`");
+    for (expression, remedy) in [
+        ("0 22-6 * * *", "hour range `22-6` runs backwards: write two, `22-23,0-6`"),
+        ("0 0 * nov-jan *", "month range `nov-jan` runs backwards: write two, `NOV-DEC,JAN`"),
+        ("0 0 * * 6-0", "day of week range `6-0` runs backwards: write two, `6,0`"),
+        ("0 22-6/2 * * *", "hour range `22-6/2` runs backwards: write the values one by one, with commas"),
+    ] {
+        assert_eq!(refusal(expression), remedy);
+    }
+}
+
+#[test]
+fn a_bad_value_is_named_with_its_field_and_what_may_stand_there() {
+    for (expression, message) in [
+        ("60 * * * *", "minute `60` is out of range: write a number from 0 to 59"),
+        ("* 24 * * *", "hour `24` is out of range: write a number from 0 to 23"),
+        ("* * 0 * *", "day of month `0` is out of range: write a number from 1 to 31"),
+        ("* * * 13 *", "month `13` is out of range: write a number from 1 to 12"),
+        ("* * * * 8", "day of week `8` is out of range: write a number from 0 to 6"),
+        (
+            "99999999999999999999999 * * * *",
+            "minute `99999999999999999999999` is out of range: write a number from 0 to 59",
+        ),
+        (
+            "0 0 * JANUARY *",
+            "month `JANUARY` is not known: did you mean `JAN`? write a number from 1 to 12 or a name from JAN to DEC",
+        ),
+        ("0 0 * * WDE", "day of week `WDE` is not known: write a number from 0 to 6 or a name from SUN to SAT"),
+        (
+            "0 0 * * MOM",
+            "day of week `MOM` is not known: did you mean `MON`? write a number from 0 to 6 or a name from SUN to SAT",
+        ),
+        (
+            "0 0 L * *",
+            "day of month `L` is not known: `#`, `L`, `W` and `H` belong to other dialects; write a number from 1 to 31",
+        ),
+        (
+            "0 0 * * MON#2",
+            "day of week `MON#2` is not known: `#`, `L`, `W` and `H` belong to other dialects; \
+             write a number from 0 to 6 or a name from SUN to SAT",
+        ),
+        ("mon * * * *", "minute `mon` is not known: write a number from 0 to 59"),
+        ("+5 * * * *", "minute `+5` is not known: write a number from 0 to 59"),
+        (
+            "*/0 * * * *",
+            "minute `*/0` has no valid step: write a whole number of at least 1 after the slash, such as `*/5`",
+        ),
+        (
+            "*/x * * * *",
+            "minute `*/x` has no valid step: write a whole number of at least 1 after the slash, such as `*/5`",
+        ),
+        (
+            "*/2/2 * * * *",
+            "minute `*/2/2` has no valid step: write a whole number of at least 1 after the slash, such as `*/5`",
+        ),
+        ("1,,2 * * * *", "minute `1,,2` is malformed: take out the comma that has nothing on one side"),
+        ("-5 * * * *", "minute `-5` is malformed: a range has one value on each side of one hyphen"),
+        ("1-2-3 * * * *", "minute `1-2-3` is malformed: a range has one value on each side of one hyphen"),
+    ] {
+        assert_eq!(refusal(expression), message);
+    }
+}
+
+#[test]
+fn nothing_is_refused_as_empty() {
+    for expression in ["", "  \t", "TZ=UTC", "CRON_TZ=Europe/London  "] {
+        assert_eq!(utc(expression), Err(ScheduleError::Empty), "{expression:?}");
+    }
+}
+
+#[test]
+fn an_unknown_shortcut_is_refused_with_the_list() {
+    let list = "use one of @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually, \
+                or `@every` with a duration such as `@every 1h30m`";
+    for (shortcut, hint) in [
+        ("@reboot", "a start is not a time; "),
+        ("@dayly", "did you mean `@daily`? "),
+        ("@Hourly", "did you mean `@hourly`? "),
+        ("@fortnightly", ""),
+        ("@every1h", "write `@every 1h` with a space; "),
+        ("@daily 5", "did you mean `@daily`? "),
+        ("@", ""),
+    ] {
+        assert_eq!(refusal(shortcut), format!("shortcut `{shortcut}` is not known: {hint}{list}"));
+    }
+}
+
+#[test]
+fn a_bad_interval_is_refused_with_its_remedy() {
+    for (duration, remedy) in [
+        ("", "write a duration after it, such as `@every 1h30m`"),
+        ("0", "write a duration above zero, such as `@every 1h30m`"),
+        ("0s", "write a duration above zero, such as `@every 1h30m`"),
+        ("-5m", "write a duration above zero, such as `@every 1h30m`"),
+        ("5", "write the unit, such as `5m` or `5h`"),
+        ("1h30", "write the unit, such as `30m` or `30h`"),
+        ("2d", "the largest unit is the hour, write `48h`"),
+        ("1w", "the largest unit is the hour, write `168h`"),
+        ("5min", "`min` is no unit, use h, m, s, ms, us or ns"),
+        ("h", "write numbers with their units, such as `1h30m`"),
+        (".h", "write numbers with their units, such as `1h30m`"),
+        ("1h 30m", "write the duration without spaces, `@every 1h30m`"),
+        ("43801h", "write a duration of at most five years, `43800h`"),
+        ("99999999999999999999999999999999999999999h", "write a duration of at most five years, `43800h`"),
+    ] {
+        let expected = format!("interval `@every {duration}` is not valid: {remedy}");
+        assert_eq!(refusal(&format!("@every {duration}")), expected);
+    }
+}
+
+#[test]
+fn what_never_fires_is_refused() {
+    assert_eq!(
+        refusal("0 0 30 2 *"),
+        "schedule `0 0 30 2 *` never fires: none of its months has a day 30, so choose an earlier day or another month"
+    );
+    for never in ["0 0 31 2,4,6,9,11 *", "0 0 31 FEB ?", "0 0 31 4 */1", "TZ=Europe/London 0 0 30-31 2 *"] {
+        assert!(matches!(utc(never), Err(ScheduleError::NeverFires { .. })), "{never}");
+    }
+    for sometimes in ["0 0 29 2 *", "0 0 31 2,3 *", "0 0 31 2 1", "0 0 30,29 2 *"] {
+        assert!(utc(sometimes).unwrap().next_after(at("2026-11-30T00:00:00Z")).is_some(), "{sometimes}");
+    }
+}
+
+#[test]
+fn an_unknown_time_zone_is_refused_with_the_one_that_is_meant() {
+    for (name, hint) in [
+        ("Europe/Lodnon", "did you mean `Europe/London`? "),
+        ("London", "did you mean `Europe/London`? "),
+        ("new york", "did you mean `America/New_York`? "),
+        ("America/New York", "did you mean `America/New_York`? "),
+        ("PST", ""),
+        ("GMT+1", ""),
+        ("Etc/Unknown", ""),
+        ("Local", ""),
+        ("", ""),
+    ] {
+        let expected =
+            format!("time zone `{name}` is not known: {hint}write an IANA name such as `UTC` or `Europe/London`");
+        assert_eq!(time_zone(name).unwrap_err().to_string(), expected);
+    }
+    assert!(matches!(utc("TZ=Mars/Base 0 3 * * *"), Err(ScheduleError::UnknownTimeZone { .. })));
+    assert_eq!(time_zone("europe/london").unwrap(), time_zone("Europe/London").unwrap());
+}
+
+#[test]
+fn the_fields_are_named_in_the_order_in_which_they_are_written() {
+    let names = Field::ALL.map(|field| field.to_string());
+    assert_eq!(names, ["minute", "hour", "day of month", "month", "day of week"]);
+}
+
+/// One item of a field's list, as a person means it.
+#[derive(Clone, Debug)]
+enum Item {
+    Star { question: bool, step: Option<u8> },
+    One { value: u8, step: Option<u8>, named: bool },
+    Range { ends: (u8, u8), step: Option<u8>, named: bool },
+}
+
+/// The bounds of a field and its names, written down a second time.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    min: u8,
+    max: u8,
+    names: &'static str,
+}
+
+const SHAPES: [Shape; 5] = [
+    Shape { min: 0, max: 59, names: "" },
+    Shape { min: 0, max: 23, names: "" },
+    Shape { min: 1, max: 31, names: "" },
+    Shape { min: 1, max: 12, names: "jan FEB Mar apr MAY Jun jul AUG Sep oct NOV Dec" },
+    Shape { min: 0, max: 6, names: "sun MON Tue wed THU Fri sat" },
+];
+
+impl Item {
+    fn text(&self, shape: Shape) -> String {
+        let value = |value: u8, named: bool| {
+            let name = shape.names.split(' ').nth(usize::from(value - shape.min)).filter(|name| !name.is_empty());
+            name.filter(|_| named).map_or_else(|| value.to_string(), str::to_owned)
+        };
+        let step = |step: &Option<u8>| step.map_or_else(String::new, |step| format!("/{step}"));
+        match self {
+            Self::Star { question, step: by } => format!("{}{}", if *question { "?" } else { "*" }, step(by)),
+            Self::One { value: one, step: by, named } => format!("{}{}", value(*one, *named), step(by)),
+            Self::Range { ends: (first, last), step: by, named } => {
+                format!("{}-{}{}", value(*first, *named), value(*last, false), step(by))
+            }
+        }
+    }
+
+    fn allows(&self, shape: Shape, value: u8) -> bool {
+        let within = |first: u8, last: u8, step: Option<u8>| {
+            first <= value && value <= last && (value - first).is_multiple_of(step.unwrap_or(1))
+        };
+        match *self {
+            Self::Star { step, .. } => within(shape.min, shape.max, step),
+            Self::One { value: one, step: None, .. } => value == one,
+            Self::One { value: one, step, .. } => within(one, shape.max, step),
+            Self::Range { ends: (first, last), step, .. } => within(first, last, step),
+        }
+    }
+
+    fn is_star(&self) -> bool {
+        matches!(self, Self::Star { step: None | Some(1), .. })
+    }
+}
+
+/// A field as text, and as the values that it stands for.
+#[derive(Clone, Debug)]
+struct Written {
+    text: String,
+    values: Vec<u8>,
+    star: bool,
+}
+
+fn item(shape: Shape) -> impl Strategy<Value = Item> {
+    let step = || prop_oneof![3 => Just(None), 3 => (1_u8..8).prop_map(Some), 1 => (1_u8..=100).prop_map(Some)];
+    let value = shape.min..=shape.max;
+    prop_oneof![
+        2 => (any::<bool>(), step()).prop_map(|(question, step)| Item::Star { question, step }),
+        3 => (value.clone(), step(), any::<bool>()).prop_map(|(value, step, named)| Item::One { value, step, named }),
+        3 => (value.clone(), value, step(), any::<bool>()).prop_map(|(one, other, step, named)| Item::Range {
+            ends: (one.min(other), one.max(other)),
+            step,
+            named
+        }),
+    ]
+}
+
+fn written(shape: Shape) -> impl Strategy<Value = Written> {
+    let items = prop_oneof![3 => Just(1), 2 => Just(2), 1 => Just(3)];
+    items.prop_flat_map(move |count| proptest::collection::vec(item(shape), count)).prop_map(move |items| Written {
+        text: items.iter().map(|item| item.text(shape)).collect::<Vec<_>>().join(","),
+        values: (shape.min..=shape.max).filter(|value| items.iter().any(|item| item.allows(shape, *value))).collect(),
+        star: items.iter().any(Item::is_star),
+    })
+}
+
+fn five_fields() -> impl Strategy<Value = [Written; 5]> {
+    let [minute, hour, day, month, weekday] = SHAPES.map(written);
+    (minute, hour, day, month, weekday).prop_map(<[Written; 5]>::from)
+}
+
+fn expression(fields: &[Written; 5]) -> String {
+    fields.iter().map(|field| field.text.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+/// The `cron` crate's answer, which wants seconds, counts Sunday as 1, and joins the day fields by AND.
+fn oracle(fields: &[Written; 5], offset_seconds: i32, after: Timestamp) -> Option<Timestamp> {
+    let list = |values: &[u8], shift: u8| values.iter().map(|v| (v + shift).to_string()).collect::<Vec<_>>().join(",");
+    let [minute, hour, day, month, weekday] = fields;
+    let (days, weekdays) = (list(&day.values, 0), list(&weekday.values, 1));
+    let zone = chrono::FixedOffset::east_opt(offset_seconds).unwrap();
+    let start = chrono::DateTime::from_timestamp(after.as_second(), 0).unwrap().with_timezone(&zone);
+    let ask = |days: &str, weekdays: &str| {
+        let (minutes, hours, months) = (list(&minute.values, 0), list(&hour.values, 0), list(&month.values, 0));
+        let text = format!("0 {minutes} {hours} {days} {months} {weekdays}");
+        let schedule: cron::Schedule = text.parse().unwrap();
+        schedule.after(&start).next().map(|time| Timestamp::from_second(time.timestamp()).unwrap())
+    };
+    if day.star || weekday.star {
+        ask(&days, &weekdays)
+    } else {
+        [ask(&days, "*"), ask("*", &weekdays)].into_iter().flatten().min()
+    }
+}
+
+/// A clock on a wall, watched minute by minute: when a schedule fires in the days after `start`, by the rules as they
+/// are told to people.
+fn watch_the_wall(fields: &[Written; 5], zone: &TimeZone, start: Timestamp, minutes: i64) -> BTreeSet<Timestamp> {
+    let minute = SignedDuration::from_mins(1);
+    let [in_minutes, in_hours, in_days, in_months, in_weekdays] = fields;
+    let matches = |time: DateTime| {
+        let has = |field: &Written, value: i8| field.values.contains(&u8::try_from(value).unwrap());
+        let (day, weekday) = (has(in_days, time.day()), has(in_weekdays, time.weekday().to_sunday_zero_offset()));
+        let day = if in_days.star || in_weekdays.star { day && weekday } else { day || weekday };
+        day && has(in_minutes, time.minute()) && has(in_hours, time.hour()) && has(in_months, time.month())
+    };
+    let every_hour = in_hours.values.len() == 24;
+    let mut shown_before = HashSet::new();
+    let mut fires = BTreeSet::new();
+    let mut expected = zone.to_datetime(start);
+    for passed in 0..minutes {
+        let now = start.checked_add(minute * i32::try_from(passed).unwrap()).unwrap();
+        let shown = zone.to_datetime(now);
+        if shown.duration_since(expected) < SignedDuration::from_hours(24) {
+            while !every_hour && expected < shown {
+                if matches(expected) {
+                    fires.insert(now);
+                }
+                expected = expected.checked_add(minute).unwrap();
+            }
+        }
+        let first_showing = shown_before.insert(shown);
+        if (first_showing || every_hour) && matches(shown) {
+            fires.insert(now);
+        }
+        expected = shown.checked_add(minute).unwrap();
+    }
+    fires
+}
+
+/// Zones and moments near a change of their clocks: by an hour, by half an hour, at midnight, at other seasons, and
+/// by a whole day.
+const CHANGES: [(&str, &str); 14] = [
+    ("Europe/London", "2026-03-29T01:00:00Z"),
+    ("Europe/London", "2026-10-25T01:00:00Z"),
+    ("America/New_York", "2026-03-08T07:00:00Z"),
+    ("America/New_York", "2026-11-01T06:00:00Z"),
+    ("America/Sao_Paulo", "2018-11-04T03:00:00Z"),
+    ("America/Sao_Paulo", "2018-02-18T02:00:00Z"),
+    ("Australia/Lord_Howe", "2026-04-04T15:00:00Z"),
+    ("Australia/Lord_Howe", "2026-10-03T15:30:00Z"),
+    ("Africa/Casablanca", "2026-02-15T02:00:00Z"),
+    ("Africa/Casablanca", "2026-03-22T02:00:00Z"),
+    ("Pacific/Apia", "2011-12-30T10:00:00Z"),
+    ("America/Toronto", "1919-03-31T04:30:00Z"),
+    ("Europe/Dublin", "2050-03-27T01:00:00Z"),
+    ("UTC", "2026-06-30T00:00:00Z"),
+];
+
+fn moment() -> impl Strategy<Value = Timestamp> {
+    // From 1990 to 2090: the oracle knows the years from 1970 to 2100, and 2100 has no leap day.
+    (631_152_000_i64..3_786_912_000, prop_oneof![Just(0), 1..1_000_000_000])
+        .prop_map(|(second, nanosecond)| Timestamp::new(second, nanosecond).unwrap())
+}
+
+/// Text that gets past the first refusals more often than noise does.
+fn nearly_a_schedule() -> impl Strategy<Value = String> {
+    let scrap = select(vec![
+        "*",
+        "?",
+        "/",
+        "-",
+        ",",
+        " ",
+        "0",
+        "7",
+        "59",
+        "60",
+        "31",
+        "mon",
+        "FEB",
+        "@",
+        "@every ",
+        "@daily",
+        "h",
+        "m",
+        "µs",
+        ".",
+        "TZ=",
+        "CRON_TZ=",
+        "UTC ",
+        "18446744073709551616",
+        "é",
+        "\u{a0}",
+        "+",
+        "L",
+        "#",
+    ]);
+    proptest::collection::vec(scrap, 0..16).prop_map(|scraps| scraps.concat())
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig {
+        cases: 512,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("proptest-regressions"))),
+        ..ProptestConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn on_a_fixed_offset_a_schedule_agrees_with_the_cron_crate(
+        fields in five_fields(),
+        quarters in -48..=56_i32,
+        after in moment(),
+    ) {
+        let offset = quarters * 15 * 60;
+        let zone = TimeZone::fixed(Offset::from_seconds(offset).unwrap());
+        match Schedule::parse(&expression(&fields), &zone) {
+            Ok(schedule) => prop_assert_eq!(schedule.next_after(after), oracle(&fields, offset, after)),
+            Err(ScheduleError::NeverFires { .. }) => prop_assert_eq!(None, oracle(&fields, offset, after)),
+            Err(error) => prop_assert!(false, "{}", error),
+        }
+    }
+
+    #[test]
+    fn near_a_change_of_the_clock_a_schedule_agrees_with_a_watched_clock(
+        fields in five_fields(),
+        hours in prop_oneof![Just(None), subsequence((0..24).collect::<Vec<u8>>(), 1..24).prop_map(Some)],
+        every_day in any::<bool>(),
+        (zone, change) in select(&CHANGES[..]),
+        before in 0..3000_i32,
+    ) {
+        let mut fields = fields;
+        if let Some(values) = hours {
+            let text = values.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
+            fields[1] = Written { text, values, star: false };
+        }
+        if every_day {
+            for field in 2..5 {
+                let Shape { min, max, .. } = SHAPES[field];
+                fields[field] = Written { text: "*".to_owned(), values: (min..=max).collect(), star: true };
+            }
+        }
+        let zone = time_zone(zone).unwrap();
+        let Ok(schedule) = Schedule::parse(&expression(&fields), &zone) else { return Ok(()) };
+        // Watched from well before, so that the watcher knows what has been shown when the question is asked.
+        let start = at(change).checked_sub(SignedDuration::from_mins(3000)).unwrap();
+        let minutes = 6000;
+        let expected = watch_the_wall(&fields, &zone, start, minutes);
+        let after = at(change).checked_sub(SignedDuration::from_mins(1) * (before - 1500)).unwrap();
+        let end = start.checked_add(SignedDuration::from_mins(minutes)).unwrap();
+        let found: Vec<Timestamp> = fires(&schedule, after).take_while(|time| *time < end).collect();
+        let expected: Vec<Timestamp> = expected.into_iter().filter(|time| *time > after).collect();
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_next_time_is_later_and_never_earlier_for_a_later_question(
+        fields in five_fields(),
+        (zone, change) in select(&CHANGES[..]),
+        minutes in (-3000..3000_i32, 0..3000_i32),
+        nanoseconds in 0..60_000_000_000_i64,
+    ) {
+        let Ok(schedule) = Schedule::parse(&expression(&fields), &time_zone(zone).unwrap()) else { return Ok(()) };
+        let minute = SignedDuration::from_mins(1);
+        let jitter = SignedDuration::from_nanos(nanoseconds);
+        let first = at(change).checked_add(minute * minutes.0 + jitter).unwrap();
+        let second = first.checked_add(minute * minutes.1).unwrap();
+        let (one, other) = (schedule.next_after(first), schedule.next_after(second));
+        prop_assert!(one.is_none_or(|time| time > first));
+        prop_assert!(one.is_none() || other.is_none() || one <= other);
+        // Nothing lies between a question and its answer.
+        if let Some(next) = one && next > second {
+            prop_assert_eq!(other, Some(next));
+        }
+    }
+
+    #[test]
+    fn the_next_time_of_an_interval_is_later_by_the_interval_at_most(seconds in 1..100_000_i64, after in moment()) {
+        let schedule = utc(&format!("@every {seconds}s")).unwrap();
+        let waits = schedule.next_after(after).unwrap().duration_since(after);
+        let interval = SignedDuration::from_secs(seconds);
+        prop_assert!(waits > SignedDuration::ZERO && waits <= interval && interval - waits < SignedDuration::from_secs(1));
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic(text in prop_oneof![any::<String>(), nearly_a_schedule()], after in moment()) {
+        if let Ok(schedule) = utc(&text) {
+            prop_assert_eq!(schedule.to_string(), text.as_str());
+            prop_assert!(schedule.next_after(after).is_some_and(|next| next > after));
+        }
+        if let Err(error) = time_zone(&text) {
+            prop_assert!(error.to_string().contains(&text));
+        }
+    }
+}
