@@ -1,1 +1,3 @@
 //! Wiring.
+
+pub mod config;

@@ -1,0 +1,430 @@
+//! The configuration file as it is written: names, shapes and defaults.
+//!
+//! This is the only list of keys. Flags, variables, the JSON Schema and the manual are made from its schema
+//! (see [`key`](super::key)), so the comments on the fields are what users read.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::lapse::{OptionalTimeout, Timeout, Wait};
+
+/// Configuration of spot-migrator.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(extend("required" = ["apiVersion", "kind"]))]
+pub(super) struct File {
+    /// Version of this format.
+    pub(super) api_version: ApiVersion,
+    /// Kind of this file.
+    pub(super) kind: Kind,
+    /// When a migration begins: cron with five fields, `@hourly` and its like, or `@every 6h`.
+    pub(super) schedule: Schedule,
+    /// IANA name of the zone in which the schedule, the windows and the days are read.
+    pub(super) time_zone: TimeZone,
+    /// When nodes may be retired; none: at any time.
+    pub(super) windows: Vec<Window>,
+    /// Judge and report, but write nothing to nodes or cloud.
+    pub(super) dry_run: bool,
+    /// Where the machines are.
+    pub(super) cloud_provider: CloudProvider,
+    /// How long load balancers get.
+    pub(super) load_balancer: LoadBalancer,
+    /// Which nodes are retired, and how many.
+    pub(super) selection: Selection,
+    /// How a node is emptied.
+    pub(super) drain: Drain,
+    /// The calm before the next node.
+    pub(super) settle: Settle,
+    /// The wait for a deleted node to leave the cluster.
+    pub(super) node_gone: NodeGone,
+    /// How long a node whose drain failed is left alone.
+    pub(super) back_off: BackOff,
+    /// What is remembered of a shortage of spot nodes.
+    pub(super) exhaustion: Exhaustion,
+    /// How spot interruptions are answered.
+    pub(super) interruption: Interruption,
+    /// How one of several replicas is chosen.
+    pub(super) leader_election: LeaderElection,
+    /// Where the migrator keeps what outlives its process.
+    pub(super) state: State,
+    /// Who is told about runs.
+    pub(super) notifications: Notifications,
+    /// How the process ends.
+    pub(super) shutdown: Shutdown,
+    /// Metrics and health over HTTP.
+    pub(super) server: Server,
+    /// What the process writes about itself.
+    pub(super) log: Log,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(super) enum ApiVersion {
+    #[default]
+    #[serde(rename = "spot-migrator.io/v1alpha1")]
+    V1Alpha1,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(super) enum Kind {
+    #[default]
+    SpotMigratorConfiguration,
+}
+
+/// Text with a default of its own.
+macro_rules! text {
+    ($($name:ident = $default:literal),* $(,)?) => {$(
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(from = "String", into = "String")]
+        #[schemars(inline, with = "String")]
+        pub(super) struct $name(pub(super) String);
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self($default.to_owned())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(text: $name) -> Self {
+                text.0
+            }
+        }
+    )*};
+}
+
+text! {
+    Schedule = "@hourly",
+    TimeZone = "UTC",
+    Address = "0.0.0.0:8080",
+    Named = "spot-migrator",
+}
+
+/// A stretch of time in which nodes may be retired.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Window {
+    /// Days on which it opens; none: every day.
+    #[serde(default)]
+    pub(super) days: Vec<Day>,
+    /// Time of day at which it opens, as `22:00`.
+    #[schemars(regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
+    pub(super) start: String,
+    /// How long it stays open, at most 24h.
+    pub(super) duration: Timeout,
+    /// IANA name of its zone; empty: the top-level `timeZone`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) time_zone: String,
+}
+
+/// A day of the week.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(super) enum Day {
+    Mon,
+    Tue,
+    Wed,
+    Thu,
+    Fri,
+    Sat,
+    Sun,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct CloudProvider {
+    /// How nodes are classified and machines deleted.
+    pub(super) name: Provider,
+    /// Settings of provider `aws`.
+    pub(super) aws: Aws,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Provider {
+    /// The EC2 instance is deleted, after EC2 was asked for its class.
+    #[default]
+    Aws,
+    /// Labels tell the class, and the Node object is deleted, whose owner (Karpenter, KWOK) follows.
+    NodeObject,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Aws {
+    /// Region; empty: as the AWS SDK finds it.
+    pub(super) region: String,
+    /// Name of the cluster as its instances are tagged; required with provider `aws`.
+    pub(super) cluster_name: String,
+    /// Refuse instances without the cluster's tag.
+    pub(super) require_cluster_tag: bool,
+    /// Which of an instance's own words tells which node it is, where the provider ID does not.
+    pub(super) identity: super::Identity,
+    /// Endpoint to call instead of AWS's own; empty: AWS's own.
+    pub(super) endpoint_url: String,
+}
+
+impl Default for Aws {
+    fn default() -> Self {
+        Self {
+            region: String::new(),
+            cluster_name: String::new(),
+            require_cluster_tag: true,
+            identity: super::Identity::Name,
+            endpoint_url: String::new(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct LoadBalancer {
+    /// Shortest time between the taint that fails health checks and the deletion of the instance.
+    pub(super) drain: Wait,
+    /// Longest wait for a load balancer that is still draining.
+    pub(super) drain_max: Wait,
+}
+
+impl Default for LoadBalancer {
+    fn default() -> Self {
+        Self { drain: Wait::seconds(60), drain_max: Wait::seconds(600) }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Selection {
+    /// Label selector of the nodes that may be retired, as `pool=batch,!pinned`; empty: every node.
+    pub(super) node_selector: String,
+    /// Nodes that are retired side by side.
+    #[schemars(range(min = 1))]
+    pub(super) nodes_at_once: u32,
+    /// Most nodes that one run retires; 0: no limit.
+    pub(super) max_nodes_per_run: u32,
+    /// Most nodes that are retired in one day; 0: no limit.
+    pub(super) max_nodes_per_day: u32,
+    /// Fewest other ready, schedulable nodes that must be left.
+    pub(super) min_remaining_nodes: u32,
+    /// What a node is taken for whose labels don't tell its class, where no cloud can be asked.
+    pub(super) unlabelled_nodes: super::UnlabelledNodes,
+    /// What happens to on-demand nodes of another provisioner (Karpenter).
+    pub(super) provisioned_nodes: super::ProvisionedNodes,
+    /// More labels that tell a node's class: `label=value` to `spot`, `on-demand` or `reserved`.
+    pub(super) capacity_labels: BTreeMap<String, super::CapacityClass>,
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self {
+            node_selector: String::new(),
+            nodes_at_once: 1,
+            max_nodes_per_run: 0,
+            max_nodes_per_day: 0,
+            min_remaining_nodes: 1,
+            unlabelled_nodes: super::UnlabelledNodes::Unknown,
+            provisioned_nodes: super::ProvisionedNodes::Skip,
+            capacity_labels: BTreeMap::new(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Drain {
+    /// Longest that emptying a node may take; then the node is released.
+    pub(super) timeout: Timeout,
+    /// Also evict pods that no controller owns, and that nobody will bring back.
+    pub(super) force: bool,
+    /// Also evict pods whose `emptyDir` data is lost by it.
+    pub(super) delete_empty_dir_data: bool,
+    /// Grace period of evicted pods; empty: each pod's own.
+    pub(super) pod_grace_period: OptionalTimeout,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self {
+            timeout: Timeout::seconds(3600),
+            force: false,
+            delete_empty_dir_data: true,
+            pod_grace_period: OptionalTimeout(None),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Settle {
+    /// Longest wait for evicted pods to run elsewhere; then the run ends without another node.
+    pub(super) timeout: Timeout,
+}
+
+impl Default for Settle {
+    fn default() -> Self {
+        Self { timeout: Timeout::seconds(25 * 60) }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct NodeGone {
+    /// Longest wait for the Node object to go after its machine.
+    pub(super) timeout: Timeout,
+    /// Delete the Node object when its machine is terminated and the wait is over.
+    pub(super) delete_node_object: bool,
+}
+
+impl Default for NodeGone {
+    fn default() -> Self {
+        Self { timeout: Timeout::seconds(15 * 60), delete_node_object: true }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct BackOff {
+    /// After the first failure; doubles with each further one.
+    pub(super) initial: Timeout,
+    /// Where the doubling ends.
+    pub(super) max: Timeout,
+}
+
+impl Default for BackOff {
+    fn default() -> Self {
+        Self { initial: Timeout::seconds(3600), max: Timeout::seconds(24 * 3600) }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Exhaustion {
+    /// How long no run begins after spot capacity ran out.
+    pub(super) back_off: ExhaustionBackOff,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct ExhaustionBackOff {
+    /// After the first exhausted run; doubles with each further one, until a new spot node comes.
+    pub(super) initial: Timeout,
+    /// Where the doubling ends.
+    pub(super) max: Timeout,
+}
+
+impl Default for ExhaustionBackOff {
+    fn default() -> Self {
+        Self { initial: Timeout::seconds(3600), max: Timeout::seconds(6 * 3600) }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Interruption {
+    /// URL of the SQS queue of interruption messages; empty: no queue is read.
+    pub(super) queue_url: String,
+    /// What follows a rebalance recommendation.
+    pub(super) rebalance_recommendation: super::RebalanceRecommendation,
+    /// How long before a scheduled change of its machine a node is drained.
+    pub(super) scheduled_change_lead: Wait,
+    /// Names of the Auto Scaling lifecycle hooks that are completed when their work is done.
+    pub(super) complete_lifecycle_hooks: Vec<String>,
+    /// How long a forced drain obeys budgets before it deletes the pods that they block.
+    pub(super) delete_blocked_pods_after: Wait,
+    /// How long no migration begins after an interruption.
+    pub(super) pause_migration_for: Wait,
+}
+
+impl Default for Interruption {
+    fn default() -> Self {
+        Self {
+            queue_url: String::new(),
+            rebalance_recommendation: super::RebalanceRecommendation::Taint,
+            scheduled_change_lead: Wait::seconds(30 * 60),
+            complete_lifecycle_hooks: Vec::new(),
+            delete_blocked_pods_after: Wait::seconds(60),
+            pause_migration_for: Wait::seconds(15 * 60),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct LeaderElection {
+    /// Work only while holding the lease; off: only ever one process must run.
+    pub(super) enabled: bool,
+    /// Name of the Lease object.
+    pub(super) lease_name: Named,
+    /// How long the lease lasts without a renewal, in whole seconds.
+    pub(super) lease_duration: Timeout,
+    /// How long the leader tries to renew before it gives up; shorter than `leaseDuration`.
+    pub(super) renew_deadline: Timeout,
+    /// Pause between two attempts; shorter than `renewDeadline`.
+    pub(super) retry_period: Timeout,
+}
+
+impl Default for LeaderElection {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            lease_name: Named::default(),
+            lease_duration: Timeout::seconds(15),
+            renew_deadline: Timeout::seconds(10),
+            retry_period: Timeout::seconds(2),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct State {
+    /// Namespace of the ConfigMap and the lease; empty: the pod's own.
+    pub(super) namespace: String,
+    /// Name of the ConfigMap.
+    pub(super) config_map: Named,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Notifications {
+    /// File that holds the URL which is posted to; empty: nothing is posted.
+    pub(super) webhook_url_file: String,
+    /// File that holds the template of the message; empty: the built-in one.
+    pub(super) template_file: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Shutdown {
+    /// How long the process may clean up after it was told to stop.
+    pub(super) grace_period: Timeout,
+}
+
+impl Default for Shutdown {
+    fn default() -> Self {
+        Self { grace_period: Timeout::seconds(30) }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Server {
+    /// IP address and port that are listened on.
+    pub(super) address: Address,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Log {
+    /// Shape of the lines.
+    pub(super) format: super::LogFormat,
+    /// Least severe lines that are written.
+    pub(super) level: super::LogLevel,
+}
