@@ -152,7 +152,8 @@ impl Key {
 
     fn argument(&self) -> Arg {
         let argument = Arg::new(self.id()).long(self.flag()).help_heading(HELP_HEADING);
-        let help = format!("{} [default: {}]", self.summary.trim_end_matches('.'), self.default);
+        let default = if self.default == "\"\"" { &self.default } else { self.default.trim_matches('"') };
+        let help = format!("{} [default: {default}]", self.summary.trim_end_matches('.'));
         let argument = argument.help(help);
         match &self.kind {
             // `--dry-run` alone says true, and doesn't eat the argument behind it.

@@ -77,7 +77,7 @@ impl Mistake {
                 let remedy = match (meant(key, known.iter().copied()), elsewhere(key)) {
                     (Some(meant), _) => format!("did you mean `{meant}`?"),
                     (None, Some(path)) => format!("did you mean `{path}`?"),
-                    (None, None) => format!("known here are {}", list(known)),
+                    (None, None) => format!("write {}", list(known)),
                 };
                 format!("unknown key: {remedy}")
             }

@@ -195,7 +195,7 @@ fn the_flags_make_a_valid_command() {
 #[case("drain: {timout: 1h}", "spot.yaml:3:9: drain.timout: unknown key: did you mean `timeout`?")]
 #[case("drain: {time-out: 1h}", "spot.yaml:3:9: drain.time-out: unknown key: did you mean `timeout`?")]
 #[case("nodesAtOnce: 2", "spot.yaml:3:1: nodesAtOnce: unknown key: did you mean `selection.nodesAtOnce`?")]
-#[case("settle: {wait: 1h}", "spot.yaml:3:10: settle.wait: unknown key: known here are `timeout`")]
+#[case("settle: {wait: 1h}", "spot.yaml:3:10: settle.wait: unknown key: write `timeout`")]
 #[case(
     "windows: [{strat: '22:00', duration: 1h}]",
     "spot.yaml:3:12: windows[0].strat: unknown key: did you mean `start`?"
@@ -351,6 +351,7 @@ fn the_flags_make_a_valid_command() {
 #[case("drain:\n  force: true\n  force: true", "spot.yaml:5:3: drain.force: duplicate key, first written in line 4")]
 #[case("schedule: @hourly", "put quotes round what begins with `@`")]
 #[case("drain:\n\ttimeout: 1h", "indent by spaces")]
+#[case("drain:\n  timeout: 1h\n\tforce: true", "indent by spaces")]
 #[case("drain: [", "not YAML")]
 #[case("---\ndryRun: true", "spot.yaml:4:1: a second document begins")]
 fn a_bad_file_is_refused_with_its_place_the_reason_and_the_remedy(#[case] body: &str, #[case] message: &str) {

@@ -296,16 +296,16 @@ fn syntax(text: &str, error: &serde_saphyr::Error) -> Problem {
         let message = "a second document begins: write one document, without `---` between its keys".to_owned();
         return Problem { place, key: String::new(), message };
     }
+    // The parser adds the position in words of its own, which the place already has.
+    let reason = error.to_string();
+    let reason = reason.split(" at line ").next().unwrap_or_default().trim_end_matches([',', ' ']);
     let written = usize::try_from(line).ok().and_then(|line| text.lines().nth(line - 1)).unwrap_or_default();
     let remedy = if written.contains(": @") {
         ": put quotes round what begins with `@`, as in \"@hourly\""
-    } else if written.contains('\t') {
+    } else if written.contains('\t') || reason.ends_with("a tab") {
         ": indent by spaces, YAML allows no tabs"
     } else {
         ""
     };
-    // The parser adds the position in words of its own, which the place already has.
-    let reason = error.to_string();
-    let reason = reason.split(" at line ").next().unwrap_or_default().trim_end_matches([',', ' ']);
     Problem { place, key: String::new(), message: format!("not YAML: {reason}{remedy}") }
 }
