@@ -1,10 +1,15 @@
 //! Decisions and run loop for moving Kubernetes workloads from on-demand to spot nodes.
 
+pub mod budget;
 pub mod capacity;
 pub mod claim;
 pub mod cloud;
+pub mod decision;
+pub mod drain;
 pub mod error;
+pub mod judge;
 pub mod memory;
+pub mod migrator;
 pub mod node;
 pub mod pod;
 pub mod ports;
@@ -13,6 +18,13 @@ pub mod reason;
 pub mod retire;
 pub mod schedule;
 pub mod selector;
+pub mod settle;
+pub mod stop;
 pub mod view;
+mod wait;
 
+pub use decision::{KnownNodes, Preference, is_control_plane, select_node_for_deletion};
+pub use judge::judge;
+pub use migrator::Migrator;
+pub use node::{Node, NodeSnapshot};
 pub use schedule::{Schedule, ScheduleError};

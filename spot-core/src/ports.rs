@@ -75,7 +75,7 @@ impl Leadership for Alone {
         Ok(())
     }
     async fn lost(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::node::{NodeSnapshot, Uid};
 use crate::pod::{BudgetRef, BudgetSnapshot, PodSnapshot};
 
@@ -55,6 +57,39 @@ impl Default for Known {
 
 type Pods = BTreeMap<Uid, Arc<PodSnapshot>>;
 
+/// What a controller's pods are doing.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    active: usize,
+    newest: Timestamp,
+    unready: Pods,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self { active: 0, newest: Timestamp::MIN, unready: Pods::new() }
+    }
+}
+
+impl Tally {
+    /// How many take part: neither finished nor on their way out.
+    #[must_use]
+    pub const fn active(&self) -> usize {
+        self.active
+    }
+
+    /// When the newest that was ever seen was created.
+    #[must_use]
+    pub const fn newest(&self) -> Timestamp {
+        self.newest
+    }
+
+    /// Those that take part, but have no node or are not ready.
+    pub fn unready(&self) -> impl Iterator<Item = &Arc<PodSnapshot>> {
+        self.unready.values()
+    }
+}
+
 type Budgets = BTreeMap<Arc<str>, Arc<BudgetSnapshot>>;
 
 /// The cluster as seen at one moment.
@@ -67,7 +102,7 @@ pub struct View {
     nodes: Arc<Vec<Arc<NodeSnapshot>>>,
     by_node: BTreeMap<Arc<str>, Arc<Pods>>,
     unbound: Arc<Pods>,
-    by_controller: BTreeMap<Uid, Arc<Pods>>,
+    by_controller: BTreeMap<Uid, Arc<Tally>>,
     budgets: BTreeMap<Arc<str>, Arc<Budgets>>,
     daemon_sets: Arc<BTreeSet<Uid>>,
 }
@@ -125,9 +160,10 @@ impl View {
         self.unbound.values()
     }
 
-    /// The pods that this controller made.
-    pub fn pods_of(&self, controller: &str) -> impl Iterator<Item = &Arc<PodSnapshot>> + use<'_> {
-        self.by_controller.get(controller).into_iter().flat_map(|pods| pods.values())
+    /// What the pods of this controller are doing; none: it has no pods.
+    #[must_use]
+    pub fn tally(&self, controller: &Uid) -> Option<&Tally> {
+        self.by_controller.get(controller).map(|tally| &**tally)
     }
 
     /// All pods.
@@ -208,40 +244,52 @@ impl View {
     }
 
     fn put_pod(&mut self, pod: &Arc<PodSnapshot>) {
+        self.remove_pod(pod);
         let place = match &pod.node {
-            Some(node) => {
-                if self.unbound.contains_key(&pod.uid) {
-                    Arc::make_mut(&mut self.unbound).remove(&pod.uid);
-                }
-                self.by_node.entry(Arc::clone(node)).or_default()
-            }
+            Some(node) => self.by_node.entry(Arc::clone(node)).or_default(),
             None => &mut self.unbound,
         };
         Arc::make_mut(place).insert(pod.uid.clone(), Arc::clone(pod));
         if let Some(controller) = &pod.controller {
-            let pods = self.by_controller.entry(controller.uid.clone()).or_default();
-            Arc::make_mut(pods).insert(pod.uid.clone(), Arc::clone(pod));
+            let tally = Arc::make_mut(self.by_controller.entry(controller.uid.clone()).or_default());
+            tally.newest = tally.newest.max(pod.created_at);
+            if pod.is_active() {
+                tally.active += 1;
+                if !pod.ready {
+                    tally.unready.insert(pod.uid.clone(), Arc::clone(pod));
+                }
+            }
         }
     }
 
+    /// Takes a pod out as it was known: it may have been unbound, and it may have been in another state.
     fn remove_pod(&mut self, pod: &PodSnapshot) {
-        if self.unbound.contains_key(&pod.uid) {
-            Arc::make_mut(&mut self.unbound).remove(&pod.uid);
+        let known = match &pod.node {
+            Some(node) => remove(&mut self.by_node, node, &pod.uid),
+            None => None,
+        };
+        let known = known.or_else(|| {
+            self.unbound.contains_key(&pod.uid).then(|| Arc::make_mut(&mut self.unbound).remove(&pod.uid))?
+        });
+        let Some(known) = known else { return };
+        let Some(controller) = &known.controller else { return };
+        if !known.is_active() {
+            return;
         }
-        if let Some(node) = &pod.node {
-            remove(&mut self.by_node, node, &pod.uid);
-        }
-        if let Some(controller) = &pod.controller {
-            remove(&mut self.by_controller, &controller.uid, &pod.uid);
+        if let Some(tally) = self.by_controller.get_mut(&controller.uid) {
+            let tally = Arc::make_mut(tally);
+            tally.active = tally.active.saturating_sub(1);
+            tally.unready.remove(&known.uid);
         }
     }
 }
 
-/// Takes a pod out of an index, and its group with it when it was the last.
-fn remove<K: Ord>(index: &mut BTreeMap<K, Arc<Pods>>, key: &K, pod: &Uid) {
-    let Some(pods) = index.get_mut(key) else { return };
-    Arc::make_mut(pods).remove(pod);
+/// Takes a pod out of the pods of a node, and the node with it when it was the last.
+fn remove(by_node: &mut BTreeMap<Arc<str>, Arc<Pods>>, node: &Arc<str>, pod: &Uid) -> Option<Arc<PodSnapshot>> {
+    let pods = by_node.get_mut(node)?;
+    let known = Arc::make_mut(pods).remove(pod);
     if pods.is_empty() {
-        index.remove(key);
+        by_node.remove(node);
     }
+    known
 }

@@ -1,0 +1,193 @@
+//! Runs the drain's machine against a cluster: asks for what it says, tells it the answers, and waits for changes.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::future::{self, Either};
+use futures::stream::{FuturesUnordered, StreamExt};
+
+use super::machine::{DrainPolicy, Machine, Next, Removal};
+use crate::error::{BlockedPod, Cause, ErrorClass, PortError};
+use crate::node::{NodeRef, NodeSnapshot};
+use crate::pod::PodRef;
+use crate::ports::{EvictAnswer, Instant, Lane, Live, Ports, Write};
+use crate::progress::{Answered, Progress};
+use crate::retire::DoomedPod;
+use crate::stop::Stop;
+use crate::view::View;
+use crate::wait::{self, REQUEST, within};
+
+/// How a drain ended.
+#[derive(Debug)]
+pub(crate) enum Drained<I> {
+    /// No pod is left that ought to go.
+    Empty { own_pod_left: bool },
+    /// The process is to end; what was begun goes on in the next one.
+    Stopped,
+    /// The caller's look at the view said to stop.
+    Interrupted(I),
+    /// It failed.
+    Failed(Cause),
+}
+
+/// Why the driver looks again.
+enum Woken {
+    Answer(PodRef, Result<EvictAnswer, PortError>),
+    /// The view changed, or it is time; an error when the view can't be followed any more.
+    Changed(Result<(), PortError>),
+}
+
+/// One drain.
+pub(crate) struct Drain<'a> {
+    pub(crate) ports: &'a Ports,
+    pub(crate) live: &'a dyn Live,
+    pub(crate) node: NodeRef,
+    pub(crate) policy: DrainPolicy,
+    pub(crate) lane: Lane,
+    pub(crate) stop: &'a Stop,
+}
+
+impl Drain<'_> {
+    /// Drains the node. Before each step, `look` may end it: it is given the view and the node, if that is still there.
+    ///
+    /// Requests that are on their way when it ends are waited for, so that nothing happens afterwards. Counts
+    /// accepted evictions in `evicted`.
+    pub(crate) async fn run<I>(
+        self,
+        evicted: &mut usize,
+        mut look: impl FnMut(&View, Option<&Arc<NodeSnapshot>>) -> Option<I>,
+    ) -> Drained<I> {
+        let until = self.policy.until;
+        let mut machine = Machine::new(self.policy.clone());
+        let mut asked = FuturesUnordered::new();
+        let mut ended = loop {
+            if self.stop.is_set() {
+                break Drained::Stopped;
+            }
+            let view = self.live.view();
+            let revision = view.revision();
+            let node = view.node(self.node.uid.as_str());
+            if let Some(interrupt) = look(&view, node) {
+                break Drained::Interrupted(interrupt);
+            }
+            let Some(node) = node else { break Drained::Empty { own_pod_left: false } };
+            let now = self.ports.clock.instant();
+            let next = machine.observe(&view, node, now, self.ports.clock.now());
+            for overdue in machine.overdue(&view, &node.name, now) {
+                let BlockedPod { pod, obstacle } = overdue.blocked;
+                self.report(&Progress::PodBlocked { node: self.node.clone(), pod, obstacle, since: overdue.since });
+            }
+            drop(view);
+            let wake = match next {
+                Next::Empty { own_pod_left } => break Drained::Empty { own_pod_left },
+                Next::Failed(blocked) => break Drained::Failed(Cause::Blocked(blocked)),
+                Next::Work { removals, wake } => {
+                    asked.extend(removals.into_iter().map(|removal| self.ask(removal, until)));
+                    wake
+                }
+            };
+            let taken = match self.wait(&mut asked, revision, wake).await {
+                Woken::Answer(pod, answer) => self.take(&mut machine, &pod, answer, evicted),
+                Woken::Changed(changed) => changed,
+            };
+            if let Err(error) = taken {
+                break Drained::Failed(Cause::Port(error));
+            }
+        };
+        while let Some((pod, answer)) = asked.next().await {
+            // The drain has ended: what it answers only adds to the count and to the obstacles,
+            // unless it says that somebody else leads.
+            if let Err(error) = self.take(&mut machine, &pod, answer, evicted) {
+                ended = Drained::Failed(Cause::Port(error));
+            }
+        }
+        self.with_all_obstacles(ended, &machine)
+    }
+
+    /// The next answer, or the view changed, the time came, or the process is to end.
+    async fn wait<F>(&self, asked: &mut FuturesUnordered<F>, revision: crate::view::Revision, wake: Instant) -> Woken
+    where
+        F: Future<Output = (PodRef, Result<EvictAnswer, PortError>)>,
+    {
+        let answer = async {
+            match asked.next().await {
+                Some(answer) => answer,
+                None => future::pending().await,
+            }
+        };
+        let change = wait::change(self.ports, self.live, self.stop, revision, wake);
+        match future::select(pin!(answer), pin!(change)).await {
+            Either::Left(((pod, answer), _)) => Woken::Answer(pod, answer),
+            Either::Right((changed, _)) => Woken::Changed(changed),
+        }
+    }
+
+    fn take(
+        &self,
+        machine: &mut Machine,
+        pod: &PodRef,
+        answer: Result<EvictAnswer, PortError>,
+        evicted: &mut usize,
+    ) -> Result<(), PortError> {
+        let answered = match &answer {
+            Ok(EvictAnswer::Accepted) => Answered::Accepted,
+            Ok(EvictAnswer::Gone) => Answered::Gone,
+            Ok(
+                EvictAnswer::Budget { .. }
+                | EvictAnswer::Overloaded { .. }
+                | EvictAnswer::MultipleBudgets
+                | EvictAnswer::ServerError(_)
+                | EvictAnswer::NamespaceTerminating
+                | EvictAnswer::Denied(_)
+                | EvictAnswer::Webhook(_)
+                | EvictAnswer::Invalid(_),
+            ) => Answered::Blocked,
+            Err(_) => Answered::Failed,
+        };
+        *evicted += usize::from(answered == Answered::Accepted);
+        self.report(&Progress::Evicted { node: self.node.clone(), pod: pod.clone(), answered });
+        match answer {
+            Err(error) if error.class == ErrorClass::NotLeader => Err(error),
+            Ok(_) | Err(_) => {
+                machine.answered(pod, answer, self.ports.clock.instant());
+                Ok(())
+            }
+        }
+    }
+
+    fn with_all_obstacles<I>(&self, ended: Drained<I>, machine: &Machine) -> Drained<I> {
+        match ended {
+            Drained::Failed(Cause::Blocked(mut blocked)) => {
+                let all = machine.in_the_way(&self.live.view(), &self.node.name);
+                blocked.extend(
+                    all.into_iter()
+                        .filter(|more| blocked.iter().all(|known| known.pod != more.pod))
+                        .collect::<Vec<_>>(),
+                );
+                blocked.sort_by(|a, b| a.pod.cmp(&b.pod));
+                Drained::Failed(Cause::Blocked(blocked))
+            }
+            Drained::Failed(_) | Drained::Empty { .. } | Drained::Stopped | Drained::Interrupted(_) => ended,
+        }
+    }
+
+    /// One request, with its own deadline inside the drain's.
+    async fn ask(&self, removal: Removal, until: Instant) -> (PodRef, Result<EvictAnswer, PortError>) {
+        let by = (self.ports.clock.instant() + REQUEST).min(until);
+        let write = Write::new(by, self.lane, Arc::clone(&self.ports.leadership));
+        let Removal { pod, grace, delete } = removal;
+        let answer = if delete {
+            let doomed = DoomedPod::new(pod.clone());
+            let request = self.ports.cluster.delete_pod(&doomed, grace.unwrap_or_default(), &write);
+            within(self.ports, by, "deleting a pod", request).await.map(|()| EvictAnswer::Accepted)
+        } else {
+            within(self.ports, by, "evicting a pod", self.ports.cluster.evict(&pod, grace, &write)).await
+        };
+        (pod, answer)
+    }
+
+    fn report(&self, event: &Progress) {
+        self.ports.observer.observe(self.ports.clock.now(), event);
+    }
+}

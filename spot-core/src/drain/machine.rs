@@ -1,0 +1,416 @@
+//! The drain's next step, from what is observed: sans I/O, so that the model, the simulator and a real cluster run the
+//! same drain.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::plan::{self, DrainRules, Force, PodVerdict};
+use crate::error::{BlockedPod, ErrorClass, Obstacle, PortError};
+use crate::node::{NodeSnapshot, Readiness, Uid};
+use crate::pod::{BudgetRef, PodRef, PodSnapshot};
+use crate::ports::{EvictAnswer, Instant};
+use crate::view::View;
+
+/// Evictions that are on their way at the same time. A pod that waits holds no place among them.
+const IN_FLIGHT: usize = 32;
+/// How long a budget's pod waits without a sign before it is tried all the same: a view may be stale.
+const BUDGET_FALLBACK: Duration = Duration::from_secs(10);
+/// The first wait after a refusal that gives no time, doubling up to [`LONGEST_WAIT`].
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// The longest wait between two tries.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How long past its grace period a pod on a silent node may still be there before it counts as gone: Kubernetes'
+/// pod garbage collection and a rebooting kubelet are given a minute.
+const UNREACHABLE_SLACK: Duration = Duration::from_secs(60);
+/// From when on a blocked pod is reported, and how often then.
+const REPORT_AFTER: Duration = Duration::from_secs(60);
+
+/// How a drain goes about it.
+#[derive(Clone, Debug)]
+pub struct DrainPolicy {
+    /// Which pods may be moved.
+    pub rules: DrainRules,
+    /// Until when all must be gone.
+    pub until: Instant,
+    /// In a forced drain: from when on pods that budgets hold back are deleted.
+    pub delete_blocked: Option<Instant>,
+    /// The migrator's own pod: it goes last.
+    pub own_pod: Option<Uid>,
+}
+
+impl DrainPolicy {
+    const fn force(&self) -> Force {
+        if self.delete_blocked.is_some() { Force::Forced } else { Force::Planned }
+    }
+}
+
+/// One eviction or deletion to ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// The pod.
+    pub pod: PodRef,
+    /// Its grace period, if not its own.
+    pub grace: Option<Duration>,
+    /// Delete it, past its budget: in a forced drain only.
+    pub delete: bool,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// Ask for these, then observe again at a change, an answer, or `wake`.
+    Work {
+        /// What to ask for; often nothing.
+        removals: Vec<Removal>,
+        /// When to look again at the latest.
+        wake: Instant,
+    },
+    /// No pod is left that ought to go.
+    Empty {
+        /// All but the migrator's own pod, which nobody lets go.
+        own_pod_left: bool,
+    },
+    /// It can't succeed; these pods stand in the way.
+    Failed(Vec<BlockedPod>),
+}
+
+/// A pod that has been in the way for long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overdue {
+    /// Which, and what is in its way.
+    pub blocked: BlockedPod,
+    /// For how long.
+    pub since: Duration,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Asked, not answered. The budget's version that allowed it.
+    Asked(Option<(BudgetRef, String)>),
+    /// Accepted; its object is still there.
+    Accepted,
+    /// Refused; tried again then, or when the budget's version is another one.
+    Waiting { obstacle: Obstacle, until: Instant, budget: Option<(BudgetRef, String)> },
+    /// Refused for good: we may not.
+    Denied(String),
+}
+
+#[derive(Debug)]
+struct Tracked {
+    state: State,
+    /// Since when something is in its way.
+    blocked_since: Option<Instant>,
+    reported: Option<Instant>,
+    attempts: u32,
+}
+
+/// The drain of one node.
+#[derive(Debug)]
+pub struct Machine {
+    policy: DrainPolicy,
+    pods: BTreeMap<Uid, Tracked>,
+    /// Evictions that each version of a budget has been asked to allow.
+    asked: BTreeMap<BudgetRef, (String, i32)>,
+    /// The server is overloaded until then.
+    pause: Option<Instant>,
+}
+
+impl Machine {
+    /// A drain that has not begun.
+    #[must_use]
+    pub const fn new(policy: DrainPolicy) -> Self {
+        Self { policy, pods: BTreeMap::new(), asked: BTreeMap::new(), pause: None }
+    }
+
+    /// Makes a planned drain a forced one, or a forced one hastier; a deadline is never put off.
+    pub fn tighten(&mut self, until: Instant, delete_blocked: Instant) {
+        self.policy.until = self.policy.until.min(until);
+        let earlier = self.policy.delete_blocked.map_or(delete_blocked, |at| at.min(delete_blocked));
+        self.policy.delete_blocked = Some(earlier);
+    }
+
+    /// What to do next, given what is seen now.
+    pub fn observe(&mut self, view: &View, node: &NodeSnapshot, now: Instant, wall: Timestamp) -> Next {
+        let mut to_go: Vec<(&PodSnapshot, bool)> = Vec::new();
+        let mut refused = Vec::new();
+        for pod in view.pods_on(&node.name) {
+            match plan::verdict(pod, &self.policy.rules, self.policy.force(), view) {
+                PodVerdict::Leave(_) => {}
+                PodVerdict::Going if is_lost(pod, node, wall) => {}
+                PodVerdict::Going => to_go.push((pod, true)),
+                PodVerdict::Evict => to_go.push((pod, false)),
+                PodVerdict::Refuse(reason) => refused
+                    .push(BlockedPod { pod: pod.reference(), obstacle: Obstacle::NotEvictable(reason.to_string()) }),
+            }
+        }
+        if !refused.is_empty() {
+            return Next::Failed(refused);
+        }
+        self.pods.retain(|uid, _| to_go.iter().any(|(pod, _)| pod.uid == *uid));
+        if self.pods.values().any(|pod| matches!(pod.state, State::Denied(_))) {
+            return Next::Failed(self.in_the_way(view, &node.name));
+        }
+        if to_go.is_empty() {
+            return Next::Empty { own_pod_left: false };
+        }
+        if self.only_own_pod_blocked(&to_go) {
+            return Next::Empty { own_pod_left: true };
+        }
+        if now >= self.policy.until {
+            return Next::Failed(to_go.iter().map(|(pod, going)| self.blocked(pod, *going)).collect());
+        }
+        self.work(view, &to_go, now)
+    }
+
+    fn work(&mut self, view: &View, to_go: &[(&PodSnapshot, bool)], now: Instant) -> Next {
+        let mut removals = Vec::new();
+        let mut wake = self.policy.until;
+        let own_alone = to_go.len() == 1;
+        let mut in_flight = self.pods.values().filter(|pod| matches!(pod.state, State::Asked(_))).count();
+        for (pod, going) in to_go {
+            if *going || (self.policy.own_pod.as_ref() == Some(&pod.uid) && !own_alone) {
+                continue;
+            }
+            match self.readiness(view, pod, now) {
+                Ready::Later(at) => wake = wake.min(at),
+                Ready::Never => {}
+                Ready::Now { .. } if in_flight >= IN_FLIGHT => break,
+                Ready::Now { budget, delete } => {
+                    in_flight += 1;
+                    self.ask(pod, budget);
+                    removals.push(Removal { pod: pod.reference(), grace: self.grace(pod, now), delete });
+                }
+            }
+        }
+        let next_report = self.pods.values().filter_map(|pod| report_due(pod)).min();
+        Next::Work { removals, wake: next_report.map_or(wake, |at| wake.min(at)) }
+    }
+
+    /// Whether a pod can be asked for now.
+    fn readiness(&mut self, view: &View, pod: &PodSnapshot, now: Instant) -> Ready {
+        let delete = self.policy.delete_blocked.is_some_and(|at| now >= at);
+        if let Some(tracked) = self.pods.get(&pod.uid) {
+            match &tracked.state {
+                State::Asked(_) | State::Accepted | State::Denied(_) => return Ready::Never,
+                State::Waiting { .. } if delete => return Ready::Now { budget: None, delete },
+                State::Waiting { until, budget, .. } => {
+                    let moved = budget.as_ref().is_some_and(|(budget, version)| {
+                        view.budget(budget).is_none_or(|now| now.resource_version != *version && !now.refuses(pod))
+                    });
+                    if now < *until && !moved {
+                        let forced = self.policy.delete_blocked.filter(|at| now < *at);
+                        return Ready::Later(forced.map_or(*until, |at| at.min(*until)));
+                    }
+                    if now >= *until {
+                        // The time is up: the server decides, whatever the view says.
+                        return self.unless_paused(now, budget_version(view, pod));
+                    }
+                }
+            }
+        }
+        self.allowed(view, pod, now)
+    }
+
+    /// Whether the pod's budget has room by the newest status, less what that status was already asked for.
+    fn allowed(&mut self, view: &View, pod: &PodSnapshot, now: Instant) -> Ready {
+        let mut budgets = view.budgets_of(pod);
+        let (Some(budget), None) = (budgets.next(), budgets.next()) else {
+            return self.unless_paused(now, None);
+        };
+        let key = budget.reference();
+        let asked = self.asked.get(&key).filter(|(version, _)| *version == budget.resource_version);
+        let asked = asked.map_or(0, |(_, asked)| *asked);
+        let full = budget.current && pod.ready && budget.disruptions_allowed <= asked;
+        if full || budget.refuses(pod) {
+            let obstacle = Obstacle::Budget(key.to_string());
+            self.wait(&pod.uid, obstacle, now + BUDGET_FALLBACK, Some((key, budget.resource_version.clone())), now);
+            return Ready::Later(now + BUDGET_FALLBACK);
+        }
+        self.unless_paused(now, Some((key, budget.resource_version.clone())))
+    }
+
+    fn unless_paused(&self, now: Instant, budget: Option<(BudgetRef, String)>) -> Ready {
+        match self.pause {
+            Some(until) if now < until => Ready::Later(until),
+            Some(_) | None => Ready::Now { budget, delete: false },
+        }
+    }
+
+    fn ask(&mut self, pod: &PodSnapshot, budget: Option<(BudgetRef, String)>) {
+        if let Some((key, version)) = &budget {
+            let asked = self.asked.entry(key.clone()).or_insert_with(|| (version.clone(), 0));
+            if asked.0 != *version {
+                *asked = (version.clone(), 0);
+            }
+            asked.1 = asked.1.saturating_add(1);
+        }
+        let tracked = self.pods.entry(pod.uid.clone()).or_insert_with(Tracked::new);
+        tracked.attempts = tracked.attempts.saturating_add(1);
+        tracked.state = State::Asked(budget);
+    }
+
+    /// Takes in the answer to an eviction.
+    pub fn answered(&mut self, pod: &PodRef, answer: Result<EvictAnswer, PortError>, now: Instant) {
+        let Some(tracked) = self.pods.get_mut(&pod.uid) else { return };
+        let wait = patience(&pod.uid, tracked.attempts);
+        let budget = match &tracked.state {
+            State::Asked(budget) => budget.clone(),
+            State::Accepted | State::Waiting { .. } | State::Denied(_) => None,
+        };
+        let (obstacle, wait, budget) = match answer {
+            // Gone: the view shows it soon; until then it is neither asked for nor gone.
+            Ok(EvictAnswer::Accepted | EvictAnswer::Gone) => {
+                tracked.state = State::Accepted;
+                return;
+            }
+            Ok(EvictAnswer::Budget { budget: named, retry_after }) => {
+                let name = named.as_ref().or(budget.as_ref().map(|(key, _)| key));
+                let name = name.map_or_else(|| "of unknown name".to_owned(), ToString::to_string);
+                (Obstacle::Budget(name), retry_after.unwrap_or(BUDGET_FALLBACK).max(FIRST_WAIT), budget)
+            }
+            Ok(EvictAnswer::Overloaded { retry_after }) => {
+                let wait = retry_after.unwrap_or(wait).max(FIRST_WAIT);
+                self.pause = Some(now + wait);
+                (Obstacle::ServerError("overloaded".to_owned()), wait, None)
+            }
+            Ok(EvictAnswer::MultipleBudgets) => (Obstacle::MultipleBudgets, wait, None),
+            Ok(EvictAnswer::ServerError(words)) => (Obstacle::ServerError(words), wait, None),
+            Ok(EvictAnswer::NamespaceTerminating) => (Obstacle::NamespaceTerminating, wait, None),
+            Ok(EvictAnswer::Webhook(words) | EvictAnswer::Invalid(words)) => (Obstacle::Webhook(words), wait, None),
+            Ok(EvictAnswer::Denied(words)) => {
+                tracked.state = State::Denied(words);
+                return;
+            }
+            Err(error) if error.class == ErrorClass::Denied => {
+                tracked.state = State::Denied(crate::error::chain(&error));
+                return;
+            }
+            Err(error) => (Obstacle::ServerError(crate::error::chain(&error)), wait, None),
+        };
+        self.wait(&pod.uid, obstacle, now + wait, budget, now);
+    }
+
+    fn wait(
+        &mut self,
+        pod: &Uid,
+        obstacle: Obstacle,
+        until: Instant,
+        budget: Option<(BudgetRef, String)>,
+        now: Instant,
+    ) {
+        let tracked = self.pods.entry(pod.clone()).or_insert_with(Tracked::new);
+        tracked.blocked_since.get_or_insert(now);
+        tracked.state = State::Waiting { obstacle, until, budget };
+    }
+
+    /// The pods that have been in the way for a minute or more and were not reported lately. Each call counts as a
+    /// report: the first after a minute, then after twice as long each time.
+    pub fn overdue(&mut self, view: &View, node: &str, now: Instant) -> Vec<Overdue> {
+        let mut overdue = Vec::new();
+        for pod in view.pods_on(node) {
+            let Some(tracked) = self.pods.get_mut(&pod.uid) else { continue };
+            let State::Waiting { obstacle, .. } = &tracked.state else { continue };
+            if report_due(tracked).is_none_or(|due| now < due) {
+                continue;
+            }
+            let since = now.since(tracked.blocked_since.unwrap_or(now));
+            tracked.reported = Some(now);
+            overdue.push(Overdue { blocked: BlockedPod { pod: pod.reference(), obstacle: obstacle.clone() }, since });
+        }
+        overdue
+    }
+
+    /// The pods of the node that were refused, and what stands in their way.
+    #[must_use]
+    pub fn in_the_way(&self, view: &View, node: &str) -> Vec<BlockedPod> {
+        let obstacle = |pod: &PodSnapshot| match &self.pods.get(&pod.uid)?.state {
+            State::Waiting { obstacle, .. } => Some(obstacle.clone()),
+            State::Denied(words) => Some(Obstacle::Denied(words.clone())),
+            State::Asked(_) | State::Accepted => None,
+        };
+        let blocked = |pod: &PodSnapshot| Some(BlockedPod { pod: pod.reference(), obstacle: obstacle(pod)? });
+        view.pods_on(node).filter_map(|pod| blocked(pod)).collect()
+    }
+
+    fn only_own_pod_blocked(&self, to_go: &[(&PodSnapshot, bool)]) -> bool {
+        let [(pod, false)] = to_go else { return false };
+        let refused = self.pods.get(&pod.uid).is_some_and(|tracked| matches!(tracked.state, State::Waiting { .. }));
+        refused && self.policy.own_pod.as_ref() == Some(&pod.uid)
+    }
+
+    fn blocked(&self, pod: &PodSnapshot, going: bool) -> BlockedPod {
+        let obstacle = match self.pods.get(&pod.uid).map(|tracked| &tracked.state) {
+            Some(State::Waiting { obstacle, .. }) if !going => obstacle.clone(),
+            Some(State::Asked(_)) if !going => Obstacle::ServerError("no answer yet".to_owned()),
+            None if !going => Obstacle::ServerError("never asked for: the server was overloaded".to_owned()),
+            Some(State::Denied(words)) => Obstacle::Denied(words.clone()),
+            Some(State::Waiting { .. } | State::Asked(_) | State::Accepted) | None => Obstacle::TerminatingStuck,
+        };
+        BlockedPod { pod: pod.reference(), obstacle }
+    }
+
+    /// The pod's grace period where it is not its own: the configured one, and in a forced drain never past the end.
+    fn grace(&self, pod: &PodSnapshot, now: Instant) -> Option<Duration> {
+        let wanted = self.policy.rules.pod_grace;
+        match self.policy.force() {
+            Force::Planned => wanted,
+            Force::Forced => {
+                let left = self.policy.until.since(now);
+                let grace = wanted.unwrap_or(pod.grace);
+                if grace > left { Some(left) } else { wanted }
+            }
+        }
+    }
+}
+
+impl Tracked {
+    const fn new() -> Self {
+        Self { state: State::Asked(None), blocked_since: None, reported: None, attempts: 0 }
+    }
+}
+
+enum Ready {
+    Now {
+        budget: Option<(BudgetRef, String)>,
+        delete: bool,
+    },
+    Later(Instant),
+    /// Nothing to ask: it was asked, or is going.
+    Never,
+}
+
+/// When a pod that waits is to be reported next.
+fn report_due(pod: &Tracked) -> Option<Instant> {
+    let since = pod.blocked_since?;
+    if !matches!(pod.state, State::Waiting { .. }) {
+        return None;
+    }
+    Some(pod.reported.map_or(since + REPORT_AFTER, |last| last + last.since(since).max(REPORT_AFTER)))
+}
+
+fn budget_version(view: &View, pod: &PodSnapshot) -> Option<(BudgetRef, String)> {
+    let mut budgets = view.budgets_of(pod);
+    match (budgets.next(), budgets.next()) {
+        (Some(budget), None) => Some((budget.reference(), budget.resource_version.clone())),
+        (None | Some(_), _) => None,
+    }
+}
+
+/// Whether a pod on a silent node counts as gone: its grace period is over for longer than a kubelet needs.
+pub(crate) fn is_lost(pod: &PodSnapshot, node: &NodeSnapshot, wall: Timestamp) -> bool {
+    let silent = matches!(node.readiness, Readiness::NotReady { .. });
+    let over = pod.deletion.and_then(|ends| ends.checked_add(UNREACHABLE_SLACK).ok());
+    silent && over.is_some_and(|over| wall >= over)
+}
+
+/// How long to wait before the next try: doubling, and spread by up to a quarter so that pods don't come in step.
+fn patience(pod: &Uid, attempts: u32) -> Duration {
+    let wait = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1).min(10))).min(LONGEST_WAIT);
+    let seed = pod.as_str().bytes().fold(u64::from(attempts) ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let quarter = u64::try_from(wait.as_millis() / 4).unwrap_or(u64::MAX).max(1);
+    wait + Duration::from_millis(seed % quarter)
+}

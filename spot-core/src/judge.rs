@@ -1,0 +1,354 @@
+//! Who may be retired now, who may not and why, and who goes next.
+//!
+//! A pure function of nodes, facts, policy and the time. Verdicts are made when they are asked for: a run asks until
+//! its batch is full, a plan asks for all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::budget::Budgets;
+use crate::capacity::Class;
+use crate::claim::{Claim, Owner};
+use crate::cloud::CloudFacts;
+use crate::decision::{self, is_control_plane};
+use crate::drain::plan::{self, DrainRules, Force, PodVerdict};
+use crate::memory::Memory;
+use crate::node::{Node, Readiness, key};
+use crate::reason::{Reason, ReasonKind, Span};
+use crate::selector::LabelSelector;
+use crate::view::View;
+
+/// A kubelet that has been silent for less than this may come back: the time after which Kubernetes itself begins to
+/// evict pods from a node that is not ready (default toleration of `not-ready`).
+pub const NOT_READY_FOR: Duration = Duration::from_secs(300);
+
+/// What to do with nodes that another provisioner owns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProvisionedNodes {
+    /// Leave them to it.
+    #[default]
+    Skip,
+    /// Retire them too; it removes their machines.
+    Migrate,
+}
+
+/// The rules of a judgement.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// Which nodes are candidates; empty: all.
+    pub node_selector: LabelSelector,
+    /// What to do with nodes of another provisioner.
+    pub provisioned_nodes: ProvisionedNodes,
+    /// How many may go, and when.
+    pub budgets: Budgets,
+    /// Which pods may be moved.
+    pub drain: DrainRules,
+    /// The name of the node that the migrator runs on.
+    pub own_node: Option<String>,
+}
+
+/// What a run has done so far.
+#[derive(Clone, Debug, Default)]
+pub struct RunFacts {
+    /// Nodes that it has begun.
+    pub begun: usize,
+    /// Nodes that it has retired and that the memory does not count yet.
+    pub retired: u32,
+    /// Nodes that failed in it, by UID.
+    pub failed: BTreeSet<String>,
+}
+
+/// What a judgement is made of, beside the nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// Pods and budgets.
+    pub view: &'a View,
+    /// The cloud's word.
+    pub cloud: &'a CloudFacts,
+    /// What outlived other processes.
+    pub memory: &'a Memory,
+    /// What this run has done so far.
+    pub run: &'a RunFacts,
+}
+
+/// What becomes of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It is none of the nodes that are looked for: another class, or not selected.
+    NotACandidate,
+    /// It may go now.
+    Eligible,
+    /// It may not go now; at least one reason.
+    Refused(Vec<Reason>),
+}
+
+/// Who goes next.
+#[derive(Clone, Debug)]
+pub enum Batch<'n, N> {
+    /// These, side by side.
+    Nodes(Vec<&'n N>),
+    /// Nobody now, but that may pass by itself; the nodes that it is about, each with its first reason.
+    Wait(Vec<(&'n N, Reason)>),
+    /// No candidate is left.
+    AllSpot,
+    /// Candidates are left, but none may go; by the kind of their first reason.
+    Nobody(BTreeMap<ReasonKind, usize>),
+}
+
+/// The judgement of all nodes at one moment.
+#[derive(Debug)]
+pub struct Judgement<'a, N> {
+    nodes: &'a [N],
+    facts: Facts<'a>,
+    policy: &'a Policy,
+    now: Timestamp,
+    /// Why no node at all may go.
+    overall: Vec<Reason>,
+    /// Nodes that could take pods: ready, schedulable, not of the control plane.
+    usable: usize,
+    spot_known: bool,
+}
+
+/// Judges all nodes.
+///
+/// # Example
+/// ```
+/// use spot_core::cloud::CloudFacts;
+/// use spot_core::judge::{Batch, Facts, Policy, RunFacts, judge};
+/// use spot_core::memory::Memory;
+/// use spot_core::view::View;
+///
+/// let view = View::default();
+/// let (cloud, memory, run) = (CloudFacts::default(), Memory::default(), RunFacts::default());
+/// let facts = Facts { view: &view, cloud: &cloud, memory: &memory, run: &run };
+/// let policy = Policy::default();
+/// assert!(matches!(judge(view.nodes(), &facts, &policy, "2026-03-01T00:00Z".parse()?).batch(), Batch::AllSpot));
+/// # Ok::<(), jiff::Error>(())
+/// ```
+#[must_use]
+pub fn judge<'a, N: Node>(nodes: &'a [N], facts: &Facts<'a>, policy: &'a Policy, now: Timestamp) -> Judgement<'a, N> {
+    let usable = nodes.iter().filter(|node| is_usable(*node)).count();
+    let spot_known = nodes.iter().any(|node| facts.cloud.class(node.uid()) == Class::Spot);
+    Judgement { nodes, facts: *facts, policy, now, overall: overall(nodes, facts, policy, now), usable, spot_known }
+}
+
+fn is_usable(node: &impl Node) -> bool {
+    !node.is_unschedulable()
+        && node.readiness() == Readiness::Ready
+        && node.deleting_since().is_none()
+        && !is_control_plane(node)
+}
+
+/// Why no node may go, whatever it is.
+fn overall<N: Node>(nodes: &[N], facts: &Facts<'_>, policy: &Policy, now: Timestamp) -> Vec<Reason> {
+    let budgets = &policy.budgets;
+    let retired = facts.memory.retired_on(budgets.day(now)).saturating_add(facts.run.retired);
+    let mut reasons = Vec::new();
+    if facts.memory.paused || facts.view.paused() {
+        reasons.push(Reason::Plain(ReasonKind::Paused));
+    }
+    if !budgets.is_open(now) {
+        reasons.push(Reason::Plain(ReasonKind::OutsideWindow));
+    }
+    if let Some(until) = exhausted_until(nodes, facts, now) {
+        reasons.push(Reason::Exhausted(until));
+    }
+    if budgets.per_run.is_some_and(|limit| facts.run.begun >= limit) {
+        reasons.push(Reason::Plain(ReasonKind::RunLimit));
+    }
+    if budgets.per_day.is_some_and(|limit| retired >= limit) {
+        reasons.push(Reason::Plain(ReasonKind::DayLimit));
+    }
+    reasons
+}
+
+/// A spot node that came since the shortage was found ends it.
+fn exhausted_until<N: Node>(nodes: &[N], facts: &Facts<'_>, now: Timestamp) -> Option<Timestamp> {
+    let until = facts.memory.exhausted_until(now)?;
+    let since = facts.memory.exhausted.map_or(Timestamp::MIN, |exhaustion| exhaustion.since);
+    let relieved = nodes.iter().any(|node| node.created_at() > since && facts.cloud.class(node.uid()) == Class::Spot);
+    (!relieved).then_some(until)
+}
+
+impl<'a, N: Node> Judgement<'a, N> {
+    /// The verdict on one node.
+    #[must_use]
+    pub fn verdict(&self, node: &N) -> Verdict {
+        if !self.is_candidate(node) {
+            return Verdict::NotACandidate;
+        }
+        let reasons: Vec<_> = self.reasons(node).collect();
+        if reasons.is_empty() { Verdict::Eligible } else { Verdict::Refused(reasons) }
+    }
+
+    /// All nodes in the order in which they would go, each with its verdict. Candidates come first.
+    #[must_use]
+    pub fn verdicts(&self) -> Vec<(&'a N, Verdict)> {
+        let own_node = self.policy.own_node.as_deref();
+        let mut all: Vec<_> = self.nodes.iter().map(|node| (node, self.verdict(node))).collect();
+        all.sort_by_key(|(node, verdict)| (order(verdict), decision::rank(*node, own_node)));
+        all
+    }
+
+    /// The nodes to retire next, best first.
+    #[must_use]
+    pub fn batch(&self) -> Batch<'a, N> {
+        let mut ranked: Vec<&'a N> = self.nodes.iter().filter(|node| self.is_candidate(node)).collect();
+        if ranked.is_empty() {
+            return Batch::AllSpot;
+        }
+        if !self.overall.is_empty() {
+            return self.nobody(&ranked);
+        }
+        let own_node = self.policy.own_node.as_deref();
+        ranked.sort_unstable_by_key(|node| decision::rank(*node, own_node));
+        let chosen = self.choose(&ranked);
+        if chosen.is_empty() { self.nobody(&ranked) } else { Batch::Nodes(chosen) }
+    }
+
+    /// The eligible nodes in order, as many as budgets and groups leave room for.
+    fn choose(&self, ranked: &[&'a N]) -> Vec<&'a N> {
+        // Where it is unknown whether spot has room, one node shows it.
+        let at_once = if self.spot_known { self.policy.budgets.at_once } else { 1 };
+        let budgets = &self.policy.budgets;
+        let begun = self.facts.run.begun;
+        let mut room = budgets.per_run.map_or(at_once, |limit| at_once.min(limit.saturating_sub(begun)));
+        if let Some(limit) = budgets.per_day {
+            let retired = self.facts.memory.retired_on(budgets.day(self.now)).saturating_add(self.facts.run.retired);
+            room = room.min(usize::try_from(limit.saturating_sub(retired)).unwrap_or(usize::MAX));
+        }
+        // A node that is claimed holds its place, whether it can be taken up again or not.
+        let claimed = self.nodes.iter().filter(|node| open_claim(*node).is_some()).count();
+        let mut free = at_once.saturating_sub(claimed);
+        let mut usable = self.usable;
+        let mut groups = BTreeMap::new();
+        let mut chosen: Vec<&'a N> = Vec::new();
+        for node in ranked {
+            let resumed = open_claim(node).is_some();
+            if chosen.len() >= room || (!resumed && free == 0) {
+                break;
+            }
+            let left = usable.saturating_sub(usize::from(is_usable(node)));
+            if left < budgets.min_remaining || self.reasons(node).next().is_some() || !self.fits(node, &mut groups) {
+                continue;
+            }
+            usable = left;
+            free -= usize::from(!resumed);
+            chosen.push(node);
+        }
+        chosen
+    }
+
+    /// Whether the node's group has room for one less of it, after those that were chosen before.
+    fn fits(&self, node: &N, left: &mut BTreeMap<&'a str, u32>) -> bool {
+        let Some(group) = self.facts.cloud.of(node.uid()).and_then(|fact| fact.group.as_ref()) else { return true };
+        let room = left.entry(&group.id).or_insert_with(|| group.desired.saturating_sub(group.floor));
+        let Some(rest) = room.checked_sub(group.weight) else { return false };
+        *room = rest;
+        true
+    }
+
+    fn nobody(&self, candidates: &[&'a N]) -> Batch<'a, N> {
+        let mut waiting = Vec::new();
+        let mut kinds: BTreeMap<ReasonKind, usize> = BTreeMap::new();
+        for node in candidates {
+            let reasons: Vec<_> = self.reasons(node).collect();
+            let Some(first) = reasons.first() else { continue };
+            *kinds.entry(first.kind()).or_default() += 1;
+            if reasons.iter().all(|reason| reason.span() == Span::Transient) {
+                waiting.push((*node, first.clone()));
+            }
+        }
+        if waiting.is_empty() { Batch::Nobody(kinds) } else { Batch::Wait(waiting) }
+    }
+
+    /// The class of a node, as far as it is known.
+    #[must_use]
+    pub fn class(&self, node: &N) -> Class {
+        self.facts.cloud.class(node.uid())
+    }
+
+    /// Whether a node is one that is looked for: on-demand, or possibly so, and selected.
+    fn is_candidate(&self, node: &N) -> bool {
+        match self.class(node) {
+            Class::OnDemand | Class::Unknown => {}
+            Class::Spot | Class::Reserved => return false,
+        }
+        !is_control_plane(node) && self.policy.node_selector.matches(|key| node.label(key))
+    }
+
+    /// Why a candidate may not go, cheapest to find out first.
+    fn reasons(&self, node: &'a N) -> impl Iterator<Item = Reason> {
+        let plain = |applies: bool, kind| applies.then_some(Reason::Plain(kind));
+        let fact = self.facts.cloud.of(node.uid());
+        let left = self.usable.saturating_sub(usize::from(is_usable(node)));
+        let others = node.label(key::NODE_POOL).is_some() && self.policy.provisioned_nodes == ProvisionedNodes::Skip;
+        let group_full = fact
+            .and_then(|fact| fact.group.as_ref())
+            .filter(|group| group.desired.saturating_sub(group.floor) < group.weight)
+            .map(|group| {
+                let words = format!("group {} keeps {} and may not go below {}", group.id, group.desired, group.floor);
+                Reason::Cloud(ReasonKind::GroupAtMinimum, words)
+            });
+        [
+            plain(self.class(node) == Class::Unknown, ReasonKind::UnknownCapacity),
+            plain(is_departing(node), ReasonKind::Departing),
+            decision::opt_out(node).map(Reason::OptedOut),
+            plain(others, ReasonKind::ProvisionedByOther),
+            self.not_ready(node),
+            self.backing_off(node),
+            plain(left < self.policy.budgets.min_remaining, ReasonKind::TooFewNodes),
+            group_full,
+        ]
+        .into_iter()
+        .flatten()
+        .chain(fact.into_iter().flat_map(|fact| fact.refusals.iter().cloned()))
+        .chain(self.overall.iter().cloned())
+        .chain(self.facts.view.pods_on(node.name()).filter_map(|pod| self.pod_reason(pod)))
+    }
+
+    fn not_ready(&self, node: &N) -> Option<Reason> {
+        match node.readiness() {
+            Readiness::Ready => None,
+            Readiness::NotReady { since } => {
+                let ready_again = since.checked_add(NOT_READY_FOR).unwrap_or(Timestamp::MAX);
+                (self.now < ready_again).then_some(Reason::Plain(ReasonKind::NotReady))
+            }
+        }
+    }
+
+    fn backing_off(&self, node: &N) -> Option<Reason> {
+        let until = node.back_off().map(|back_off| back_off.until).filter(|until| *until > self.now);
+        (until.is_some() || self.facts.run.failed.contains(node.uid())).then_some(Reason::BackingOff(until))
+    }
+
+    fn pod_reason(&self, pod: &crate::pod::PodSnapshot) -> Option<Reason> {
+        match plan::verdict(pod, &self.policy.drain, Force::Planned, self.facts.view) {
+            PodVerdict::Leave(_) | PodVerdict::Going => None,
+            PodVerdict::Refuse(reason) => Some(reason),
+            PodVerdict::Evict => plan::budget_refusal(pod, self.facts.view),
+        }
+    }
+}
+
+/// The migration's claim on a node that is not departing.
+fn open_claim(node: &impl Node) -> Option<&Claim> {
+    node.claim().of(node.uid()).filter(|claim| claim.owner == Owner::Migrator && !claim.is_departing())
+}
+
+/// Whether the node goes without us: being deleted, departing, or claimed for another purpose.
+fn is_departing(node: &impl Node) -> bool {
+    let claimed =
+        node.claim().of(node.uid()).is_some_and(|claim| claim.is_departing() || claim.owner != Owner::Migrator);
+    claimed || node.deleting_since().is_some()
+}
+
+const fn order(verdict: &Verdict) -> u8 {
+    match verdict {
+        Verdict::Eligible => 0,
+        Verdict::Refused(_) => 1,
+        Verdict::NotACandidate => 2,
+    }
+}

@@ -1,0 +1,205 @@
+//! The run loop: recover what an earlier process left, migrate at every tick, stop when asked.
+//!
+//! Dropping any of these futures is a kill: nothing is cleaned up, the claims stay on the nodes, and recovery owns
+//! them.
+
+mod recovery;
+mod run;
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::future::{self, Either};
+use jiff::Timestamp;
+
+use crate::error::{PortError, RunError, chain};
+use crate::judge::Policy;
+use crate::ports::{Instant, Live, Ports, Scope};
+use crate::progress::{Outcome, Progress, Report};
+use crate::retire::RetireSettings;
+use crate::schedule::Schedule;
+use crate::stop::Stop;
+use crate::wait::within;
+use run::Run;
+
+/// How long opening a view may take: every node and pod of a large cluster is listed.
+const OPENING: Duration = Duration::from_secs(120);
+/// How often the wall clock is looked at while waiting for a tick: it may jump, and a machine may sleep.
+const LOOK_AT_CLOCK: Duration = Duration::from_secs(60);
+
+/// How a migrator goes about it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// When runs begin.
+    pub schedule: Schedule,
+    /// Who may be retired.
+    pub policy: Policy,
+    /// How a node is retired.
+    pub retire: RetireSettings,
+    /// How long evicted pods may take to run elsewhere, and transient reasons to pass.
+    pub settle_timeout: Duration,
+    /// How long runs wait after a shortage of spot: at first, and at most.
+    pub exhaustion: (Duration, Duration),
+    /// Judge and report, and write nothing.
+    pub dry_run: bool,
+}
+
+impl Settings {
+    /// The defaults, with this schedule.
+    #[must_use]
+    pub fn new(schedule: Schedule) -> Self {
+        Self {
+            schedule,
+            policy: Policy::default(),
+            retire: RetireSettings::default(),
+            settle_timeout: Duration::from_secs(25 * 60),
+            exhaustion: (Duration::from_secs(3600), Duration::from_secs(6 * 3600)),
+            dry_run: false,
+        }
+    }
+}
+
+/// Moves workloads from on-demand to spot nodes.
+#[derive(Clone, Debug)]
+pub struct Migrator {
+    ports: Ports,
+    settings: Settings,
+}
+
+impl Migrator {
+    /// A migrator that works through these ports.
+    #[must_use]
+    pub const fn new(ports: Ports, settings: Settings) -> Self {
+        Self { ports, settings }
+    }
+
+    /// Finishes what an earlier process began, then migrates at every tick until asked to stop. A run that fails is
+    /// reported and does not end it.
+    ///
+    /// # Errors
+    /// When the leadership is lost: the process has to end.
+    pub async fn run(&self, stop: &Stop) -> Result<(), RunError> {
+        self.while_leading(async {
+            self.told(self.recover_now(stop).await)?;
+            let mut last = self.ports.clock.now();
+            while let Some(tick) = self.settings.schedule.next_after(last) {
+                self.report(&Progress::NextRun { at: tick });
+                if !self.wait_for(tick, stop).await {
+                    return Ok(());
+                }
+                self.told(self.migrate_now(stop, Begin::New).await)?;
+                // Ticks that passed meanwhile are left out, and a clock that was set back does not bring one back.
+                last = tick.max(self.ports.clock.now());
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// One run. Leftovers of an earlier process are finished or released first, and then no new node is begun.
+    ///
+    /// # Errors
+    /// When the cluster, the cloud or the memory could not be read, or the leadership is lost.
+    pub async fn once(&self, stop: &Stop) -> Result<Report, RunError> {
+        self.reported(self.while_leading(self.migrate_now(stop, Begin::UnlessLeftovers)).await)
+    }
+
+    /// One run that begins new nodes even after leftovers.
+    ///
+    /// # Errors
+    /// When the cluster, the cloud or the memory could not be read, or the leadership is lost.
+    pub async fn migrate(&self, stop: &Stop) -> Result<Report, RunError> {
+        self.reported(self.while_leading(self.migrate_now(stop, Begin::New)).await)
+    }
+
+    /// Finishes or releases what an earlier process claimed, one node at a time, and begins no new node.
+    ///
+    /// # Errors
+    /// When the cluster or the cloud could not be read, or the leadership is lost.
+    pub async fn recover(&self, stop: &Stop) -> Result<Report, RunError> {
+        self.reported(self.while_leading(self.recover_now(stop)).await)
+    }
+
+    async fn recover_now(&self, stop: &Stop) -> Result<Report, RunError> {
+        let live = self.open().await?;
+        let mut run = Run::begin(&self.ports, &self.settings, &*live, stop).await?;
+        let outcome = run.recover().await.map(|()| Outcome::Recovered);
+        run.finish(outcome).await
+    }
+
+    async fn migrate_now(&self, stop: &Stop, begin: Begin) -> Result<Report, RunError> {
+        let live = self.open().await?;
+        let mut run = Run::begin(&self.ports, &self.settings, &*live, stop).await?;
+        let outcome = match run.recover().await {
+            Ok(()) if begin == Begin::UnlessLeftovers && run.recovered_any() => Ok(Outcome::Recovered),
+            Ok(()) => run.migrate().await,
+            Err(error) => Err(error),
+        };
+        run.finish(outcome).await
+    }
+
+    async fn open(&self) -> Result<Box<dyn Live>, RunError> {
+        let by = self.ports.clock.instant() + OPENING;
+        within(&self.ports, by, "listing the cluster", self.ports.cluster.open(Scope::Cluster, by))
+            .await
+            .map_err(RunError::Cluster)
+    }
+
+    /// Drops the work when the leadership is lost.
+    async fn while_leading<T>(&self, work: impl Future<Output = Result<T, RunError>>) -> Result<T, RunError> {
+        match future::select(pin!(work), pin!(self.ports.leadership.lost())).await {
+            Either::Left((done, _)) => done,
+            Either::Right(_) => Err(RunError::LostLeadership),
+        }
+    }
+
+    /// Reports how a run ended, whichever way.
+    fn reported(&self, ended: Result<Report, RunError>) -> Result<Report, RunError> {
+        match &ended {
+            Ok(report) => self.report(&Progress::RunEnded { report: report.clone() }),
+            Err(error) => self.report(&Progress::RunFailed { why: chain(error) }),
+        }
+        ended
+    }
+
+    /// The same for a run among others: only a lost leadership ends them all.
+    fn told(&self, ended: Result<Report, RunError>) -> Result<(), RunError> {
+        match self.reported(ended) {
+            Err(RunError::LostLeadership) => Err(RunError::LostLeadership),
+            Ok(_) | Err(RunError::Cluster(_) | RunError::Cloud(_) | RunError::Memory(_)) => Ok(()),
+        }
+    }
+
+    /// Waits for a time of the wall clock; false when asked to stop before.
+    async fn wait_for(&self, tick: Timestamp, stop: &Stop) -> bool {
+        let clock = &self.ports.clock;
+        loop {
+            if stop.is_set() {
+                return false;
+            }
+            let left = Duration::try_from(tick.duration_since(clock.now())).unwrap_or(Duration::ZERO);
+            if left.is_zero() {
+                return true;
+            }
+            let look: Instant = clock.instant() + left.min(LOOK_AT_CLOCK);
+            future::select(pin!(clock.sleep_until(look)), pin!(stop.wait())).await;
+        }
+    }
+
+    fn report(&self, event: &Progress) {
+        self.ports.observer.observe(self.ports.clock.now(), event);
+    }
+}
+
+/// Whether a run begins new nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begin {
+    New,
+    UnlessLeftovers,
+}
+
+/// Whether a failed call means that somebody else leads.
+fn run_error(error: PortError, otherwise: impl FnOnce(PortError) -> RunError) -> RunError {
+    if error.class == crate::error::ErrorClass::NotLeader { RunError::LostLeadership } else { otherwise(error) }
+}

@@ -1,0 +1,149 @@
+//! What an earlier process left: finished or released, oldest first, one at a time.
+
+use std::sync::Arc;
+
+use super::run::Run;
+use super::run_error;
+use crate::capacity::Class;
+use crate::claim::{Claim, ClaimStep, Machine, Owner};
+use crate::cloud::InstanceState;
+use crate::decision;
+use crate::error::{Cause, Failure, RunError, chain};
+use crate::node::{ClaimAnnotation, Node, NodeSnapshot};
+use crate::progress::{Progress, Step};
+use crate::retire::release::BackingOff;
+use crate::retire::{End, Purpose, Retirement, Target, record};
+use crate::settle::Awaited;
+use crate::wait::{REQUEST, within};
+
+/// What is to become of a leftover.
+enum Leftover {
+    /// Its retirement goes on.
+    Resume(Target),
+    /// Everything of ours is taken off, since it must not go.
+    Release(&'static str),
+    /// The same, without a reproach: it may go another time.
+    Postpone(&'static str),
+    /// It is on its way out.
+    Await(Target),
+}
+
+impl Run<'_> {
+    /// Finishes or releases every leftover, and takes soft taints off. One that fails does not stop the others.
+    pub(super) async fn recover(&mut self) -> Result<(), RunError> {
+        let mut leftovers: Vec<Arc<NodeSnapshot>> =
+            self.live.view().nodes().iter().filter(|node| is_leftover(node)).map(Arc::clone).collect();
+        leftovers.sort_by_key(|node| (claimed_at(node), node.created_at, node.uid.clone()));
+        if self.settings.dry_run {
+            return Ok(());
+        }
+        self.harden().await;
+        for node in leftovers {
+            if self.stop.is_set() {
+                return Ok(());
+            }
+            self.count_leftover();
+            let retirement = self.take_up(&node).await?;
+            if matches!(retirement.end, End::NotLeader) {
+                return Err(RunError::LostLeadership);
+            }
+            self.record(retirement);
+        }
+        Ok(())
+    }
+
+    async fn take_up(&self, node: &Arc<NodeSnapshot>) -> Result<Retirement, RunError> {
+        let retirer = self.retirer();
+        let reference = node.reference();
+        let (why, backing_off) = match self.assess(node).await? {
+            Leftover::Resume(target) => return Ok(retirer.retire(target, &Purpose::Migration).await),
+            Leftover::Await(target) => return Ok(retirer.follow(target, &Purpose::Migration).await),
+            Leftover::Release(why) => (why, BackingOff::Yes),
+            Leftover::Postpone(why) => (why, BackingOff::No),
+        };
+        let claim = node.claim().of(node.uid.as_str());
+        if retirer.release(&reference, claim, backing_off).await {
+            self.tell(&Progress::Released { node: reference.clone(), step: Step::Claim, why: why.to_owned() });
+        }
+        let end = match backing_off {
+            BackingOff::Yes => {
+                End::Released(Failure { node: reference.clone(), step: Step::Claim, cause: Cause::Mismatch(why) })
+            }
+            BackingOff::No => End::Overtaken,
+        };
+        Ok(Retirement { node: reference, end, evictions: 0, awaited: Awaited::default() })
+    }
+
+    async fn assess(&self, node: &Arc<NodeSnapshot>) -> Result<Leftover, RunError> {
+        if let ClaimAnnotation::Unreadable(_) = &node.claim {
+            return Ok(Leftover::Release("its claim can't be read"));
+        }
+        let claim = record::ours(node, &Owner::Migrator);
+        if claim.is_none() && node.claim != ClaimAnnotation::Absent {
+            return Ok(Leftover::Release("its claim was written for another node"));
+        }
+        let Some(target) = self.target(node) else {
+            return Ok(Leftover::Release("the cloud knows no machine of this node"));
+        };
+        if let Some(claim) = claim
+            && let Some(why) = record::mismatch(node, claim, &target.machine)
+        {
+            return Ok(Leftover::Release(why));
+        }
+        if claim.is_some_and(Claim::is_departing) && self.is_going(node, &target.machine).await? {
+            return Ok(Leftover::Await(target));
+        }
+        if decision::is_control_plane(node) {
+            return Ok(Leftover::Release("it is a control-plane node"));
+        }
+        match self.cloud.class(node.uid.as_str()) {
+            Class::OnDemand => {}
+            Class::Spot => return Ok(Leftover::Release("it is a spot node")),
+            Class::Reserved => return Ok(Leftover::Release("it is a reserved node")),
+            Class::Unknown => return Ok(Leftover::Postpone("its class is unknown now")),
+        }
+        if decision::opt_out(node).is_some() {
+            return Ok(Leftover::Release("it was opted out"));
+        }
+        if self.cloud.of(node.uid.as_str()).is_some_and(|fact| !fact.refusals.is_empty()) {
+            return Ok(Leftover::Release("the cloud would not delete it now"));
+        }
+        let drained = claim.is_some_and(|claim| claim.step >= ClaimStep::Tainted);
+        if !drained && !self.settings.policy.budgets.is_open(self.ports.clock.now()) {
+            return Ok(Leftover::Postpone("no window is open"));
+        }
+        Ok(Leftover::Resume(target))
+    }
+
+    /// Whether the deletion that a claim announces was accepted.
+    async fn is_going(&self, node: &NodeSnapshot, machine: &Machine) -> Result<bool, RunError> {
+        let Machine::Instance(instance) = machine else { return Ok(node.deleting_since.is_some()) };
+        let by = self.ports.clock.instant() + REQUEST;
+        let state =
+            within(self.ports, by, "asking for the instance", self.ports.cloud.instance_state(instance, by)).await;
+        match state {
+            Ok(InstanceState::Running) => Ok(false),
+            Ok(InstanceState::ShuttingDown | InstanceState::Gone) => Ok(true),
+            // Unknown is departing: nothing is taken back.
+            Err(error) if error.class == crate::error::ErrorClass::NotLeader => Err(run_error(error, RunError::Cloud)),
+            Err(error) => {
+                let node = Some(node.reference());
+                self.tell(&Progress::Problem { node, class: error.class, what: chain(&error) });
+                Ok(true)
+            }
+        }
+    }
+}
+
+/// Whether an earlier process of ours, or the tool that this one replaces, was at this node. Another owner's is not.
+fn is_leftover(node: &NodeSnapshot) -> bool {
+    match &node.claim {
+        ClaimAnnotation::Valid(claim) => claim.owner == Owner::Migrator,
+        ClaimAnnotation::Unreadable(_) => true,
+        ClaimAnnotation::Absent => decision::is_marked(node),
+    }
+}
+
+fn claimed_at(node: &NodeSnapshot) -> Option<jiff::Timestamp> {
+    node.claim().of(node.uid.as_str()).map(|claim| claim.since)
+}

@@ -1,0 +1,399 @@
+//! One run: judge, retire, settle, compare, again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, FuturesUnordered, StreamExt};
+
+use super::{Settings, run_error};
+use crate::capacity::Class;
+use crate::claim::BackOff;
+use crate::cloud::{CloudFacts, Freshness};
+use crate::decision::KnownNodes;
+use crate::error::{RunError, chain};
+use crate::judge::{Batch, Facts, Judgement, RunFacts, Verdict, judge};
+use crate::memory::{Exhaustion, Memory};
+use crate::node::{NodeRef, NodeSnapshot};
+use crate::ports::{Instant, Lane, Live, Ports, Write};
+use crate::progress::{Outcome, Progress, Report};
+use crate::reason::ReasonKind;
+use crate::retire::{End, Purpose, Retirement, Retirer, Target, record};
+use crate::settle::{Awaited, REPLACEMENT};
+use crate::stop::Stop;
+use crate::view::{Revision, View};
+use crate::wait::{self, REQUEST, within};
+
+/// How long the cloud may take to say what it knows of all nodes.
+const SURVEY: Duration = Duration::from_secs(120);
+/// Nodes that are written side by side when many need the same small change.
+const WRITES: usize = 16;
+/// How often the memory is written anew when somebody else wrote it in between.
+const MEMORY_TRIES: u32 = 3;
+
+type Node = Arc<NodeSnapshot>;
+
+/// A run under way.
+pub(super) struct Run<'a> {
+    pub(super) ports: &'a Ports,
+    pub(super) settings: &'a Settings,
+    pub(super) live: &'a dyn Live,
+    pub(super) stop: &'a Stop,
+    pub(super) memory: Memory,
+    pub(super) cloud: CloudFacts,
+    /// The node set that the cloud was asked about.
+    surveyed: Option<Revision>,
+    facts: RunFacts,
+    known: KnownNodes,
+    report: Report,
+    leftovers: usize,
+}
+
+impl<'a> Run<'a> {
+    pub(super) async fn begin(
+        ports: &'a Ports,
+        settings: &'a Settings,
+        live: &'a dyn Live,
+        stop: &'a Stop,
+    ) -> Result<Self, RunError> {
+        let by = ports.clock.instant() + REQUEST;
+        let memory = within(ports, by, "reading the memory", ports.cluster.recall(by)).await;
+        let memory = memory.map_err(|error| run_error(error, RunError::Memory))?;
+        let mut run = Self {
+            ports,
+            settings,
+            live,
+            stop,
+            memory,
+            cloud: CloudFacts::default(),
+            surveyed: None,
+            facts: RunFacts::default(),
+            known: KnownNodes::default(),
+            report: Report {
+                outcome: Outcome::Recovered,
+                retired: Vec::new(),
+                failed: Vec::new(),
+                undone: Vec::new(),
+                departing: Vec::new(),
+                evictions: 0,
+            },
+            leftovers: 0,
+        };
+        let view = run.live.view();
+        run.survey(&view).await?;
+        run.known = KnownNodes::of(view.nodes());
+        run.tell(&Progress::RunStarted { nodes: run.count(&view) });
+        Ok(run)
+    }
+
+    /// Retires nodes until none is left that may go, or an on-demand node comes back.
+    pub(super) async fn migrate(&mut self) -> Result<Outcome, RunError> {
+        let mut patience: Option<Instant> = None;
+        self.tell_verdicts();
+        loop {
+            if self.stop.is_set() {
+                return Ok(Outcome::Stopped);
+            }
+            let view = self.live.view();
+            self.survey(&view).await?;
+            let targets = match self.judgement(&view).batch() {
+                Batch::AllSpot => return Ok(Outcome::AllSpot),
+                Batch::Nobody(kinds) => return Ok(Outcome::NothingEligible(kinds)),
+                Batch::Nodes(nodes) => nodes.into_iter().filter_map(|node| self.target(node)).collect::<Vec<_>>(),
+                Batch::Wait(blocked) => {
+                    let reasons: Vec<_> = blocked.iter().map(|(node, why)| (node.reference(), why.clone())).collect();
+                    let until = *patience.get_or_insert_with(|| {
+                        self.tell(&Progress::Waiting { reasons: reasons.clone() });
+                        self.ports.clock.instant() + self.settings.settle_timeout
+                    });
+                    drop(blocked);
+                    if self.ports.clock.instant() >= until {
+                        let mut kinds: BTreeMap<ReasonKind, usize> = BTreeMap::new();
+                        reasons.iter().for_each(|(_, reason)| *kinds.entry(reason.kind()).or_default() += 1);
+                        return Ok(Outcome::NothingEligible(kinds));
+                    }
+                    let revision = view.revision();
+                    drop(view);
+                    self.changed(revision, until).await?;
+                    continue;
+                }
+            };
+            if self.settings.dry_run {
+                return Ok(self.would_retire(&targets));
+            }
+            patience = None;
+            self.soften(&view, &targets).await;
+            drop(view);
+            self.facts.begun += targets.len();
+            let awaited = self.retire_all(targets).await?;
+            if let Some(outcome) = self.settle(&awaited).await? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Retires these side by side. What they disturbed has to settle afterwards.
+    async fn retire_all(&mut self, targets: Vec<Target>) -> Result<Awaited, RunError> {
+        let retirer = self.retirer();
+        let work: FuturesUnordered<_> =
+            targets.into_iter().map(|target| retirer.retire(target, &Purpose::Migration)).collect();
+        let mut ended: Vec<Retirement> = work.collect().await;
+        ended.sort_by(|a, b| a.node.cmp(&b.node));
+        let mut awaited = Awaited::default();
+        let mut leading = Ok(());
+        for retirement in ended {
+            if matches!(retirement.end, End::NotLeader) {
+                leading = Err(RunError::LostLeadership);
+            }
+            awaited.extend(self.record(retirement));
+        }
+        leading.map(|()| awaited)
+    }
+
+    /// Takes the end of a retirement into the report.
+    pub(super) fn record(&mut self, retirement: Retirement) -> Awaited {
+        let Retirement { node, end, evictions, awaited } = retirement;
+        self.report.evictions += evictions;
+        match end {
+            End::Retired => {
+                self.facts.retired += 1;
+                self.report.retired.push(node);
+            }
+            End::Released(failure) => {
+                self.facts.failed.insert(node.uid.to_string());
+                self.report.failed.push((node, chain(&failure)));
+            }
+            End::Undone => {
+                self.facts.failed.insert(node.uid.to_string());
+                self.report.undone.push(node);
+            }
+            End::Departing => self.report.departing.push(node),
+            End::Vanished | End::Overtaken | End::Stopped | End::NotLeader => {}
+        }
+        awaited
+    }
+
+    /// Waits until what was disturbed runs elsewhere, and compares: an outcome if that ends the run.
+    async fn settle(&mut self, awaited: &Awaited) -> Result<Option<Outcome>, RunError> {
+        let clock = Arc::clone(&self.ports.clock);
+        let began = clock.instant();
+        let until = began + self.settings.settle_timeout;
+        loop {
+            let view = self.live.view();
+            self.survey(&view).await?;
+            let cloud = &self.cloud;
+            let class = |node: &Node| cloud.class(node.uid.as_str());
+            if let Some(node) = self.known.created(view.nodes(), class) {
+                let node = node.reference();
+                self.tell(&Progress::Created { node: node.clone() });
+                return Ok(Some(Outcome::SpotExhausted(node)));
+            }
+            let unclassified = self.known.unclassified(view.nodes(), class);
+            let drained_for = clock.instant().since(began);
+            let pending = awaited
+                .pending(&view, drained_for)
+                .or_else(|| unclassified.map(|node| format!("node {} is new, and its class is unknown", node.name)));
+            self.known.learn(view.nodes(), class);
+            let Some(pending) = pending else { return Ok(None) };
+            if self.stop.is_set() {
+                return Ok(Some(Outcome::Stopped));
+            }
+            if clock.instant() >= until {
+                return Ok(Some(Outcome::NotSettled(pending)));
+            }
+            let look = if drained_for < REPLACEMENT { until.min(began + REPLACEMENT) } else { until };
+            let revision = view.revision();
+            drop(view);
+            self.changed(revision, look).await?;
+        }
+    }
+
+    /// Writes down what outlives the run, takes the soft taints off, and closes the report.
+    pub(super) async fn finish(mut self, outcome: Result<Outcome, RunError>) -> Result<Report, RunError> {
+        if matches!(outcome, Err(RunError::LostLeadership)) {
+            return Err(RunError::LostLeadership);
+        }
+        if !self.settings.dry_run {
+            self.harden().await;
+            self.remember(outcome.as_ref().ok()).await?;
+        }
+        self.report.outcome = outcome?;
+        Ok(self.report)
+    }
+
+    pub(super) fn retirer(&self) -> Retirer<'a> {
+        Retirer { ports: self.ports, live: self.live, settings: &self.settings.retire, stop: self.stop }
+    }
+
+    pub(super) fn judgement<'v>(&'v self, view: &'v View) -> Judgement<'v, Node> {
+        let facts = Facts { view, cloud: &self.cloud, memory: &self.memory, run: &self.facts };
+        judge(view.nodes(), &facts, &self.settings.policy, self.ports.clock.now())
+    }
+
+    /// The node with its machine; none where the cloud can't name it, for which the judgement has a reason.
+    pub(super) fn target(&self, node: &Node) -> Option<Target> {
+        let machine = self.cloud.of(node.uid.as_str())?.machine.clone()?;
+        Some(Target { node: Arc::clone(node), machine })
+    }
+
+    /// Asks the cloud, unless it was asked since a node last came or went.
+    pub(super) async fn survey(&mut self, view: &View) -> Result<(), RunError> {
+        if self.surveyed == Some(view.node_set()) {
+            return Ok(());
+        }
+        let by = self.ports.clock.instant() + SURVEY;
+        let request = self.ports.cloud.survey(view.nodes(), &[], Freshness::Cached, by);
+        let cloud = within(self.ports, by, "asking the cloud about the nodes", request).await;
+        self.cloud = cloud.map_err(|error| run_error(error, RunError::Cloud))?;
+        self.surveyed = Some(view.node_set());
+        Ok(())
+    }
+
+    /// Waits for a change, until a deadline, or until asked to stop.
+    pub(super) async fn changed(&self, seen: Revision, until: Instant) -> Result<(), RunError> {
+        let changed = wait::change(self.ports, self.live, self.stop, seen, until).await;
+        changed.map_err(|error| run_error(error, RunError::Cluster))
+    }
+
+    pub(super) fn tell(&self, event: &Progress) {
+        self.ports.observer.observe(self.ports.clock.now(), event);
+    }
+
+    pub(super) const fn recovered_any(&self) -> bool {
+        self.leftovers > 0
+    }
+
+    pub(super) const fn count_leftover(&mut self) {
+        self.leftovers += 1;
+    }
+
+    fn would_retire(&self, targets: &[Target]) -> Outcome {
+        let nodes: Vec<NodeRef> = targets.iter().map(|target| target.node.reference()).collect();
+        nodes.iter().for_each(|node| self.tell(&Progress::WouldRetire { node: node.clone() }));
+        Outcome::DryRun(nodes)
+    }
+
+    fn count(&self, view: &View) -> BTreeMap<Class, usize> {
+        let mut nodes: BTreeMap<_, _> = Class::ALL.into_iter().map(|class| (class, 0)).collect();
+        for node in view.nodes() {
+            *nodes.entry(self.cloud.class(node.uid.as_str())).or_default() += 1;
+        }
+        nodes
+    }
+
+    fn tell_verdicts(&self) {
+        let view = self.live.view();
+        let mut eligible = 0;
+        let mut refused: BTreeMap<ReasonKind, usize> = BTreeMap::new();
+        for (_, verdict) in self.judgement(&view).verdicts() {
+            match verdict {
+                Verdict::NotACandidate => {}
+                Verdict::Eligible => eligible += 1,
+                Verdict::Refused(reasons) => {
+                    for reason in reasons.iter().take(1) {
+                        *refused.entry(reason.kind()).or_default() += 1;
+                    }
+                }
+            }
+        }
+        self.tell(&Progress::Judged { eligible, refused });
+    }
+
+    /// Puts the soft taint on the nodes that may go after these, once a run, so that pods move only once.
+    async fn soften(&self, view: &View, first: &[Target]) {
+        if self.facts.begun > 0 {
+            return;
+        }
+        let budgets = &self.settings.policy.budgets;
+        let most = budgets.per_run.unwrap_or(usize::MAX);
+        let later: Vec<NodeRef> = self
+            .judgement(view)
+            .verdicts()
+            .into_iter()
+            .filter(|(_, verdict)| *verdict == Verdict::Eligible)
+            .take(most)
+            .filter(|(node, _)| first.iter().all(|target| target.node.uid != node.uid))
+            .map(|(node, _)| node.reference())
+            .collect();
+        let now = self.ports.clock.now();
+        self.rewrite_all(later, |node| record::softening(node, now)).await;
+    }
+
+    /// Takes the soft taint off every node that has it.
+    pub(super) async fn harden(&self) {
+        let soft = |node: &&Node| node.taints.iter().any(record::is_leaving);
+        let nodes = self.live.view().nodes().iter().filter(soft).map(|node| node.reference()).collect();
+        self.rewrite_all(nodes, record::hardening).await;
+    }
+
+    async fn rewrite_all(&self, nodes: Vec<NodeRef>, change: impl Fn(&NodeSnapshot) -> crate::ports::NodeChange) {
+        let retirer = self.retirer();
+        let change = &change;
+        stream::iter(nodes)
+            .for_each_concurrent(WRITES, async |node| {
+                // What stood in the way was reported; a soft taint that is missing or left is harmless, and
+                // recovery takes it off.
+                let _done: bool = retirer.rewrite(&node, change).await;
+            })
+            .await;
+    }
+
+    /// Writes down how many nodes were retired today, and what is known of spot's capacity.
+    async fn remember(&mut self, outcome: Option<&Outcome>) -> Result<(), RunError> {
+        for tries in 1.. {
+            let wanted = self.remembering(outcome);
+            if wanted == self.memory {
+                return Ok(());
+            }
+            let by = self.ports.clock.instant() + REQUEST;
+            let write = Write::new(by, Lane::Planned, Arc::clone(&self.ports.leadership));
+            let written =
+                within(self.ports, by, "writing the memory", self.ports.cluster.remember(&wanted, &write)).await;
+            let error = match written {
+                Ok(memory) => {
+                    self.memory = memory;
+                    self.facts.retired = 0;
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            if error.class.had_no_effect() || tries == MEMORY_TRIES {
+                return Err(run_error(error, RunError::Memory));
+            }
+            let by = self.ports.clock.instant() + REQUEST;
+            let memory = within(self.ports, by, "reading the memory", self.ports.cluster.recall(by)).await;
+            self.memory = memory.map_err(|error| run_error(error, RunError::Memory))?;
+        }
+        Ok(())
+    }
+
+    fn remembering(&self, outcome: Option<&Outcome>) -> Memory {
+        let now = self.ports.clock.now();
+        let mut memory = self.memory.clone();
+        if self.facts.retired > 0 {
+            memory = memory.with_retired(self.settings.policy.budgets.day(now), self.facts.retired);
+        }
+        match outcome {
+            Some(Outcome::SpotExhausted(_)) => {
+                let (initial, max) = self.settings.exhaustion;
+                let previous = self.memory.exhausted.map(|exhaustion| exhaustion.back_off);
+                let back_off = BackOff::after(previous, now, initial, max);
+                memory.exhausted = Some(Exhaustion { since: now, back_off });
+            }
+            // Pods of retired nodes found room on spot: the shortage is over.
+            Some(Outcome::AllSpot | Outcome::NothingEligible(_)) if !self.report.retired.is_empty() => {
+                memory.exhausted = None;
+            }
+            Some(
+                Outcome::AllSpot
+                | Outcome::NothingEligible(_)
+                | Outcome::NotSettled(_)
+                | Outcome::Recovered
+                | Outcome::DryRun(_)
+                | Outcome::Stopped,
+            )
+            | None => {}
+        }
+        memory
+    }
+}

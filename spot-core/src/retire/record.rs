@@ -1,0 +1,166 @@
+//! What is written on a node at each step, and what on it says that a person took it back. Pure.
+
+use jiff::Timestamp;
+
+use super::{Halt, is_deletion_taint, is_untouchable, seconds};
+use crate::claim::{BackOff, Claim, ClaimStep, Machine, Owner};
+use crate::decision;
+use crate::node::{Effect, Node, NodeSnapshot, Taint, key};
+use crate::ports::{Edit, NodeChange};
+use crate::progress::Undo;
+
+/// The claim of this owner on this node.
+pub(crate) fn ours<'a>(node: &'a NodeSnapshot, owner: &Owner) -> Option<&'a Claim> {
+    node.claim().of(node.uid.as_str()).filter(|claim| claim.owner == *owner)
+}
+
+/// Why this node must not be claimed, whatever was judged before: facts that can change between judging and claiming.
+pub(super) fn objection(node: &NodeSnapshot, owner: &Owner, machine: &Machine) -> Option<&'static str> {
+    if let Some(why) = is_untouchable(node) {
+        return Some(why);
+    }
+    match node.claim().of(node.uid.as_str()) {
+        Some(claim) if claim.owner != *owner => Some("it is claimed for another purpose"),
+        Some(claim) => mismatch(node, claim, machine),
+        None if node.deleting_since.is_some() => Some("it is being deleted"),
+        None => None,
+    }
+}
+
+/// Where a claim, which a kubelet can forge, and the facts disagree.
+pub(crate) fn mismatch(node: &NodeSnapshot, claim: &Claim, machine: &Machine) -> Option<&'static str> {
+    if claim.machine != *machine {
+        Some("its claim names another machine than the cloud does")
+    } else if claim.boot_id != node.boot_id {
+        Some("another boot of the machine has taken the node over since it was claimed")
+    } else {
+        None
+    }
+}
+
+/// What a person did to take the node back, or who else took it over.
+pub(super) fn taken_back(node: &NodeSnapshot, owner: &Owner) -> Option<Halt> {
+    let undo = match node.claim().of(node.uid.as_str()) {
+        Some(claim) if claim.owner == Owner::Interruption && *owner != Owner::Interruption => {
+            return Some(Halt::Overtaken);
+        }
+        Some(claim) if claim.owner == *owner => {
+            if node.label(key::SELECTED) != Some("true") {
+                Undo::MarkRemoved
+            } else if !node.unschedulable {
+                Undo::Uncordoned
+            } else if decision::opt_out(node).is_some() && *owner != Owner::Interruption {
+                Undo::OptedOut
+            } else {
+                return None;
+            }
+        }
+        Some(_) | None => Undo::ClaimRemoved,
+    };
+    Some(Halt::Undone(undo))
+}
+
+/// Mark, cordon and record. A claim of ours is taken up; one that was about to delete drains again first.
+pub(super) fn claiming(node: &NodeSnapshot, owner: &Owner, machine: &Machine, now: Timestamp) -> NodeChange {
+    let resumed = ours(node, owner);
+    let claim = match resumed {
+        Some(claim) => Claim { step: claim.step.min(ClaimStep::Tainted), ..claim.clone() },
+        None => Claim {
+            owner: owner.clone(),
+            node: node.uid.clone(),
+            machine: machine.clone(),
+            boot_id: node.boot_id.clone(),
+            step: ClaimStep::Draining,
+            // The mark of the tool that this one replaces tells that the cordon was that tool's, and so is ours now.
+            cordoned: !node.unschedulable || node.label(key::COST_MANAGER_SELECTED) == Some("true"),
+            taint: None,
+            since: now,
+            own_pod_left: false,
+        },
+    };
+    NodeChange {
+        mark: if node.label(key::SELECTED) == Some("true") { Edit::Keep } else { Edit::Set(()) },
+        claim: if resumed == Some(&claim) { Edit::Keep } else { Edit::Set(claim) },
+        unschedulable: (!node.unschedulable).then_some(true),
+        ..NodeChange::default()
+    }
+}
+
+/// The record with another step; nothing if that is where it stands.
+pub(super) fn reaching(node: &NodeSnapshot, owner: &Owner, step: ClaimStep) -> NodeChange {
+    edited(node, owner, |claim| claim.step = step)
+}
+
+/// The record that says that the migrator's own pod is all that is left.
+pub(super) fn own_pod_left(node: &NodeSnapshot, owner: &Owner) -> NodeChange {
+    edited(node, owner, |claim| claim.own_pod_left = true)
+}
+
+/// The taint that fails load balancers' health checks, and the record of it.
+pub(super) fn tainting(node: &NodeSnapshot, owner: &Owner, now: Timestamp) -> NodeChange {
+    if node.taints.iter().any(is_deletion_taint) {
+        return edited(node, owner, |claim| claim.step = claim.step.max(ClaimStep::Tainted));
+    }
+    let value = seconds(now);
+    let mut taints = node.taints.clone();
+    taints.push(Taint::new(key::TO_BE_DELETED, value.clone(), Effect::NoSchedule));
+    let change = edited(node, owner, |claim| {
+        claim.step = claim.step.max(ClaimStep::Tainted);
+        claim.taint = Some(value);
+    });
+    NodeChange { taints: Some(taints), ..change }
+}
+
+fn edited(node: &NodeSnapshot, owner: &Owner, edit: impl FnOnce(&mut Claim)) -> NodeChange {
+    let Some(before) = ours(node, owner) else { return NodeChange::default() };
+    let mut claim = before.clone();
+    edit(&mut claim);
+    let claim = if claim == *before { Edit::Keep } else { Edit::Set(claim) };
+    NodeChange { claim, ..NodeChange::default() }
+}
+
+/// When the node was tainted for deletion, by whomever; none if that can't be read.
+pub(super) fn tainted_at(node: &NodeSnapshot) -> Option<Timestamp> {
+    let taint = node.taints.iter().find(|taint| is_deletion_taint(taint))?;
+    taint.value.parse().ok().and_then(|seconds| Timestamp::from_second(seconds).ok())
+}
+
+/// Takes everything of ours off: what the claim lists, the mark, and the soft taint. A person's doings stay.
+pub(crate) fn releasing(node: &NodeSnapshot, claim: Option<&Claim>, back_off: Option<BackOff>) -> NodeChange {
+    let is_ours = |taint: &Taint| {
+        let deletion =
+            is_deletion_taint(taint) && claim.is_some_and(|claim| claim.taint.as_ref() == Some(&taint.value));
+        deletion || is_leaving(taint)
+    };
+    let uncordon = node.unschedulable && claim.is_some_and(|claim| claim.cordoned);
+    let taints: Vec<_> = node.taints.iter().filter(|taint| !is_ours(taint)).cloned().collect();
+    NodeChange {
+        mark: if node.label(key::SELECTED).is_some() { Edit::Remove } else { Edit::Keep },
+        remove_old_mark: node.label(key::COST_MANAGER_SELECTED).is_some(),
+        claim: if node.claim == crate::node::ClaimAnnotation::Absent { Edit::Keep } else { Edit::Remove },
+        back_off: back_off.map_or(Edit::Keep, Edit::Set),
+        unschedulable: uncordon.then_some(false),
+        taints: (taints.len() != node.taints.len()).then_some(taints),
+    }
+}
+
+/// Whether this is the soft taint of nodes that may still go.
+pub(crate) fn is_leaving(taint: &Taint) -> bool {
+    taint.is(key::LEAVING, Effect::PreferNoSchedule)
+}
+
+/// The soft taint put on; nothing if it is there.
+pub(crate) fn softening(node: &NodeSnapshot, now: Timestamp) -> NodeChange {
+    if node.taints.iter().any(is_leaving) {
+        return NodeChange::default();
+    }
+    let mut taints = node.taints.clone();
+    taints.push(Taint::new(key::LEAVING, seconds(now), Effect::PreferNoSchedule));
+    NodeChange { taints: Some(taints), ..NodeChange::default() }
+}
+
+/// The soft taint taken off; nothing if it is not there.
+pub(crate) fn hardening(node: &NodeSnapshot) -> NodeChange {
+    let taints: Vec<_> = node.taints.iter().filter(|taint| !is_leaving(taint)).cloned().collect();
+    NodeChange { taints: (taints.len() != node.taints.len()).then_some(taints), ..NodeChange::default() }
+}

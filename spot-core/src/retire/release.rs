@@ -1,0 +1,80 @@
+//! Takes everything of ours off a node that is not to go after all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Retirer, record};
+use crate::claim::{BackOff, Claim};
+use crate::error::{ErrorClass, chain};
+use crate::node::{Node, NodeRef, NodeSnapshot};
+use crate::ports::{Lane, NodeChange, Written};
+use crate::progress::Progress;
+use crate::wait::within;
+
+/// The pause after a failed try, doubling up to [`LONGEST_PAUSE`]: a release must not wait longer than it has to.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+
+/// Whether the node is left alone for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BackingOff {
+    /// It failed.
+    Yes,
+    /// It did not.
+    No,
+}
+
+impl Retirer<'_> {
+    /// Releases a node: tries until it is done, the grace period is over, or we lead no more. A node that is gone is
+    /// released. Returns whether it is done; what stood in the way is reported.
+    ///
+    /// `claim` is what we know to have done; it is held against nothing, since the record may have been taken off.
+    pub(crate) async fn release(&self, node: &NodeRef, claim: Option<&Claim>, backing_off: BackingOff) -> bool {
+        let clock = &self.ports.clock;
+        let now = clock.now();
+        let (initial, max) = self.settings.back_off;
+        self.rewrite(node, |current| {
+            let previous = current.back_off();
+            let back_off = (backing_off == BackingOff::Yes).then(|| BackOff::after(previous, now, initial, max));
+            record::releasing(current, claim, back_off)
+        })
+        .await
+    }
+
+    /// Writes a node, with whatever `change` makes of its current state, until it is done. See [`Self::release`].
+    pub(crate) async fn rewrite(&self, node: &NodeRef, change: impl Fn(&NodeSnapshot) -> NodeChange) -> bool {
+        let clock = &self.ports.clock;
+        let until = clock.instant() + self.settings.grace_period;
+        let mut pause = FIRST_PAUSE;
+        let Some(mut current) = self.live.view().node(node.uid.as_str()).cloned() else { return true };
+        loop {
+            let wanted = change(&current);
+            if wanted == NodeChange::default() {
+                return true;
+            }
+            let (by, write) = self.write(Lane::Planned);
+            let at = current.at_version();
+            let error =
+                match within(self.ports, by, "writing the node", self.ports.cluster.write_node(&at, &wanted, &write))
+                    .await
+                {
+                    Ok(Written::Applied(_) | Written::Gone) => return true,
+                    Ok(Written::Conflict(newer)) => {
+                        current = newer;
+                        continue;
+                    }
+                    Err(error) => error,
+                };
+            self.report(&Progress::Problem { node: Some(node.clone()), class: error.class, what: chain(&error) });
+            if error.class == ErrorClass::NotLeader || clock.instant() + pause >= until {
+                return false;
+            }
+            clock.sleep_until(clock.instant() + pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            // The write may have worked all the same.
+            let Some(newer) = self.live.view().node(node.uid.as_str()).map(Arc::clone) else { return true };
+            current = newer;
+        }
+    }
+}
