@@ -1,1 +1,51 @@
-//! Placeholder.
+//! A real Kubernetes cluster on one machine, to test `spot` in.
+//!
+//! Mocks agree with their author. So the end-to-end tests run against the real etcd, API server, scheduler and
+//! controllers, with KWOK for the kubelets and, where a test needs machines to be bought, Karpenter for the autoscaler.
+//!
+//! ```text
+//! World ─┬─ ControlPlane   etcd, kube-apiserver, kube-scheduler, kube-controller-manager
+//!        ├─ Kwok           Nodes become Ready, pods run and stop
+//!        ├─ Karpenter      buys Nodes for pending pods (only where asked for)
+//!        ├─ AuditLog       who asked the API server for what
+//!        ├─ Witness        what was true at every moment, from watch events
+//!        └─ Migrator       the product: a process of its own, with an API user of its own
+//! ```
+//!
+//! What it is not: a place for rules of the product. It knows Kubernetes, and of the product only its command line.
+//!
+//! A world belongs to one test. At most two are alive on a machine at any time; the next one waits for its turn.
+//! Everything that a world started ends when it is dropped, after a panic too; when the test process itself is killed,
+//! the closing of their standard input ends the programs.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "clippy's allowance for tests does not reach the functions of a test package, and what fails here fails a test"
+)]
+
+pub mod audit;
+pub mod control_plane;
+pub mod karpenter;
+pub mod kwok;
+pub mod machine;
+pub mod migrator;
+
+pub mod process;
+pub mod programs;
+pub mod rights;
+pub mod wait;
+pub mod witness;
+pub mod workload;
+pub mod world;
+
+pub use audit::{AuditLog, Entry, Verb};
+pub use control_plane::ControlPlane;
+pub use karpenter::Karpenter;
+pub use kwok::Kwok;
+pub use machine::Machine;
+pub use migrator::{Ended, Migrator, Running};
+pub use process::Process;
+pub use witness::Witness;
+pub use workload::Workload;
+pub use world::World;

@@ -1,0 +1,182 @@
+//! The product, as its users run it: a process with a configuration file, a kubeconfig and rights of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    control_plane::{User, free_port},
+    process::Process,
+    rights,
+    world::World,
+};
+
+/// `spot-migrator`, ready to be started against a world, as often as a test wants.
+#[derive(Debug)]
+pub struct Migrator {
+    binary: PathBuf,
+    configuration: PathBuf,
+    kubeconfig: PathBuf,
+    folder: PathBuf,
+}
+
+/// A started `spot-migrator`. Dropping it kills it.
+#[derive(Debug)]
+pub struct Running {
+    process: Process,
+}
+
+/// How a `spot-migrator` ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Its exit code; nothing if a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed, both streams.
+    pub output: String,
+}
+
+impl Migrator {
+    /// Grants the product's rights, and writes its configuration: the defaults of a test (provider `node-object`, no
+    /// wait for load balancers) with `changes` merged in.
+    ///
+    /// # Panics
+    /// If the world refuses the rights, or the binary is missing or older than its sources.
+    pub async fn install(world: &World, changes: Value) -> Self {
+        rights::grant(world).await;
+        let folder = world.control_plane().folder().to_owned();
+        let mut configuration = json!({
+            "apiVersion": "spot-migrator.io/v1alpha1",
+            "kind": "SpotMigratorConfiguration",
+            "cloudProvider": {"name": "node-object"},
+            "loadBalancer": {"drain": "0s"},
+            "state": {"namespace": rights::NAMESPACE},
+            "server": {"address": format!("127.0.0.1:{}", free_port())},
+            "log": {"format": "text", "level": "debug"},
+        });
+        merge(&mut configuration, changes);
+        let path = folder.join("spot-migrator.yaml");
+        // JSON is YAML.
+        std::fs::write(&path, format!("{configuration:#}")).expect("the folder is writable");
+        Self {
+            binary: binary(),
+            configuration: path,
+            kubeconfig: world.control_plane().kubeconfig(User::Migrator),
+            folder,
+        }
+    }
+
+    /// Starts `spot-migrator run --config FILE` with further arguments.
+    #[must_use]
+    pub fn run(&self, arguments: &[&str]) -> Running {
+        let mut command = self.command();
+        command.arg("run").arg("--config").arg(&self.configuration).args(arguments);
+        Running { process: Process::start("spot-migrator", &mut command, &self.folder).shown_whole() }
+    }
+
+    /// Runs `spot-migrator run --once` to its end.
+    pub async fn run_once(&self, patience: Duration) -> Ended {
+        self.run(&["--once"]).ended(patience).await
+    }
+
+    /// Runs `spot-migrator plan` to its end and returns what it printed on standard output.
+    ///
+    /// # Panics
+    /// If it does not start, or fails.
+    #[must_use]
+    pub fn plan(&self, arguments: &[&str]) -> String {
+        let mut command = self.command();
+        command.arg("plan").arg("--config").arg(&self.configuration).args(arguments);
+        let output = command.output().expect("the binary starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "plan ended with {}: {errors}", output.status);
+        String::from_utf8(output.stdout).expect("it prints UTF-8")
+    }
+
+    /// The binary with an environment of its own: nothing of the tester's leaks into it.
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.binary);
+        command
+            .env_clear()
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("AWS_EC2_METADATA_DISABLED", "true")
+            .env("RUST_BACKTRACE", "1")
+            .current_dir(&self.folder)
+            .stdin(std::process::Stdio::null());
+        command
+    }
+}
+
+impl Running {
+    /// Waits until it ends.
+    ///
+    /// # Panics
+    /// If it still runs after `patience`.
+    pub async fn ended(mut self, patience: Duration) -> Ended {
+        let status = self.process.wait(patience).await;
+        Ended { code: status.code(), output: self.process.output() }
+    }
+
+    /// Ends it on the spot (SIGKILL), as a crash would.
+    pub fn kill(mut self) {
+        self.process.kill();
+    }
+
+    /// Asks it to end (SIGTERM) and waits until it has.
+    pub async fn terminate(self, patience: Duration) -> Ended {
+        self.process.terminate();
+        self.ended(patience).await
+    }
+
+    /// The process, for its memory and its output.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl Ended {
+    /// Fails the test unless it ended with `code`.
+    ///
+    /// # Panics
+    /// If so, with what it printed.
+    pub fn assert_code(&self, code: i32) {
+        assert_eq!(self.code, Some(code), "spot-migrator ended otherwise than expected; it printed\n{}", self.output);
+    }
+}
+
+/// Merges `changes` into `object`, maps key by key.
+fn merge(object: &mut Value, changes: Value) {
+    match (object, changes) {
+        (Value::Object(object), Value::Object(changes)) => {
+            for (key, value) in changes {
+                merge(object.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (object, changes) => *object = changes,
+    }
+}
+
+/// The binary beside the running tests: cargo puts both into one target folder, and `tests/run` builds it first.
+fn binary() -> PathBuf {
+    let tests = std::env::current_exe().expect("the system tells the path");
+    let folder = tests.ancestors().nth(2).expect("tests run from <target>/<profile>/deps");
+    let binary = folder.join("spot-migrator");
+    let remedy = "`tests/run` builds it, as does `cargo build -p spot-bin --bin spot-migrator`";
+    let built = modified(&binary).unwrap_or_else(|error| panic!("{}: {error}; {remedy}", binary.display()));
+    // Cargo lists the sources: the target, a colon, and paths with escaped blanks.
+    let list = std::fs::read_to_string(folder.join("spot-migrator.d")).expect("cargo lists a binary's sources");
+    let sources = list.split_once(": ").map_or("", |(_, sources)| sources).replace("\\ ", "\0");
+    for source in sources.split_whitespace().map(|source| source.replace('\0', " ")) {
+        let fresh = modified(Path::new(&source)).is_ok_and(|changed| changed <= built);
+        assert!(fresh, "{} is older than {source}; {remedy}", binary.display());
+    }
+    binary
+}
+
+fn modified(path: &Path) -> std::io::Result<std::time::SystemTime> {
+    path.metadata()?.modified()
+}

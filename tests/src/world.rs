@@ -1,0 +1,255 @@
+//! The cluster that a test plays in.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::future::try_join_all;
+use k8s_openapi::{
+    api::{
+        apps::v1::{DaemonSet, Deployment},
+        core::v1::{Node, Pod},
+        policy::v1::PodDisruptionBudget,
+    },
+    serde::de::DeserializeOwned,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+};
+
+use crate::{
+    audit::AuditLog,
+    control_plane::ControlPlane,
+    karpenter::Karpenter,
+    kwok::Kwok,
+    machine::Machine,
+    wait::{PATIENCE, until},
+    witness::Witness,
+    workload::Workload,
+};
+
+/// A cluster of the test's own: control plane, kubelets, perhaps an autoscaler.
+#[derive(Debug)]
+pub struct World {
+    // Dropped in this order: the control plane last.
+    karpenter: Option<Karpenter>,
+    kwok: Kwok,
+    control_plane: ControlPlane,
+}
+
+impl World {
+    /// Starts a cluster without nodes.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start() -> Self {
+        let control_plane = ControlPlane::start().await;
+        let kwok = Kwok::start(&control_plane);
+        Self { karpenter: None, kwok, control_plane }
+    }
+
+    /// Starts a cluster without nodes, in which Karpenter buys some for pending pods.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn with_karpenter() -> Self {
+        let mut world = Self::start().await;
+        world.karpenter = Some(Karpenter::start(&world.control_plane).await);
+        world
+    }
+
+    /// The control plane.
+    #[must_use]
+    pub fn control_plane(&self) -> &ControlPlane {
+        &self.control_plane
+    }
+
+    /// The control plane, to restart parts of it.
+    #[must_use]
+    pub fn control_plane_mut(&mut self) -> &mut ControlPlane {
+        &mut self.control_plane
+    }
+
+    /// The kubelets.
+    #[must_use]
+    pub fn kwok(&self) -> &Kwok {
+        &self.kwok
+    }
+
+    /// The autoscaler.
+    ///
+    /// # Panics
+    /// If the world was started without one.
+    #[must_use]
+    pub fn karpenter(&self) -> &Karpenter {
+        self.karpenter.as_ref().expect("the world was started with Karpenter")
+    }
+
+    /// A client of the test itself, which may do everything.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.control_plane.client()
+    }
+
+    /// What the API server was asked for so far.
+    pub async fn audit(&self) -> AuditLog {
+        self.control_plane.audit().await
+    }
+
+    /// Follows pods and nodes from now on.
+    pub async fn witness(&self) -> Witness {
+        Witness::start(self.client()).await
+    }
+
+    /// Lets machines join, and waits until their Nodes are ready for pods.
+    ///
+    /// # Panics
+    /// If they don't become ready.
+    pub async fn join(&self, machines: &[Machine]) {
+        let nodes: Api<Node> = self.all();
+        // One after the other: a test may want to rely on their age, which has a resolution of a second.
+        for machine in machines {
+            nodes.create(&PostParams::default(), &machine.node()).await.expect("the Node is accepted");
+        }
+        until("the nodes to be ready", PATIENCE, || async {
+            let all = nodes.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let waiting: Vec<_> = all.iter().filter(|node| !takes_pods(node)).map(ResourceExt::name_any).collect();
+            if waiting.is_empty() { Ok(()) } else { Err(format!("not ready: {waiting:?}")) }
+        })
+        .await;
+    }
+
+    /// Creates workloads, and waits until all their pods are ready and their budgets know it.
+    ///
+    /// # Panics
+    /// If they don't become ready.
+    pub async fn run(&self, workloads: &[Workload]) {
+        self.create(workloads).await;
+        self.settled(workloads).await;
+    }
+
+    /// Creates workloads and waits for nothing.
+    ///
+    /// # Panics
+    /// If the API server refuses.
+    pub async fn create(&self, workloads: &[Workload]) {
+        let create = PostParams::default();
+        let (deployments, daemon_sets, budgets): (Api<Deployment>, Api<DaemonSet>, Api<PodDisruptionBudget>) =
+            (self.own(), self.own(), self.own());
+        // Budgets first: so no pod is ever without its own.
+        let budget = workloads.iter().filter_map(Workload::as_budget).collect::<Vec<_>>();
+        let deployment = workloads.iter().filter_map(Workload::as_deployment).collect::<Vec<_>>();
+        let daemon_set = workloads.iter().filter_map(Workload::as_daemon_set).collect::<Vec<_>>();
+        try_join_all(budget.iter().map(|one| budgets.create(&create, one))).await.expect("budgets are accepted");
+        try_join_all(deployment.iter().map(|one| deployments.create(&create, one))).await.expect("they are accepted");
+        try_join_all(daemon_set.iter().map(|one| daemon_sets.create(&create, one))).await.expect("they are accepted");
+    }
+
+    /// Waits until all pods of `workloads` are ready and their budgets know it.
+    ///
+    /// # Panics
+    /// If they don't become ready.
+    pub async fn settled(&self, workloads: &[Workload]) {
+        until("the workloads to be ready", PATIENCE, || async {
+            for workload in workloads {
+                self.is_settled(workload).await?;
+            }
+            Ok(())
+        })
+        .await;
+    }
+
+    /// All nodes, by name.
+    ///
+    /// # Panics
+    /// If the API server refuses.
+    pub async fn nodes(&self) -> BTreeMap<String, Node> {
+        let all = self.all::<Node>().list(&ListParams::default()).await.expect("nodes can be listed");
+        all.into_iter().map(|node| (node.name_any(), node)).collect()
+    }
+
+    /// The pods of `workload`.
+    ///
+    /// # Panics
+    /// If the API server refuses.
+    pub async fn pods(&self, workload: &Workload) -> Vec<Pod> {
+        let of_workload = ListParams::default().labels(&workload.selector());
+        self.own::<Pod>().list(&of_workload).await.expect("pods can be listed").items
+    }
+
+    /// Waits until `node` satisfies `holds`, and returns it.
+    ///
+    /// # Panics
+    /// If it does not within `patience`.
+    pub async fn node_when(&self, node: &str, what: &str, patience: Duration, holds: impl Fn(&Node) -> bool) -> Node {
+        let nodes = self.all::<Node>();
+        until(&format!("{node} to be {what}"), patience, || async {
+            let node = nodes.get(node).await.map_err(|error| error.to_string())?;
+            if holds(&node) { Ok(node) } else { Err(format!("{:?}", node.spec)) }
+        })
+        .await
+    }
+
+    /// Deletes a Node, and waits until it is gone.
+    ///
+    /// # Panics
+    /// If it stays.
+    pub async fn delete_node(&self, node: &str) {
+        let nodes = self.all::<Node>();
+        nodes.delete(node, &DeleteParams::default()).await.expect("the Node can be deleted");
+        until(&format!("Node {node} to be gone"), PATIENCE, || async {
+            match nodes.get_opt(node).await.map_err(|error| error.to_string())? {
+                None => Ok(()),
+                Some(node) => Err(format!("finalizers: {:?}", node.metadata.finalizers)),
+            }
+        })
+        .await;
+    }
+
+    async fn is_settled(&self, workload: &Workload) -> Result<(), String> {
+        let text = |error: kube::Error| error.to_string();
+        let name = workload.name();
+        let (ready, wanted) = if let Some(replicas) = workload.replicas() {
+            let status = self.own::<Deployment>().get(name).await.map_err(text)?.status.unwrap_or_default();
+            // Both: the pods that are wanted are ready, and no other is left.
+            (status.ready_replicas.min(status.replicas).unwrap_or(0), i32::try_from(replicas).unwrap_or(i32::MAX))
+        } else {
+            let status = self.own::<DaemonSet>().get(name).await.map_err(text)?.status.unwrap_or_default();
+            (status.number_ready, status.desired_number_scheduled.max(1))
+        };
+        if ready != wanted {
+            return Err(format!("{name}: {ready} of {wanted} pods are ready"));
+        }
+        if workload.as_budget().is_some() {
+            let budget = self.own::<PodDisruptionBudget>().get(name).await.map_err(text)?;
+            let status = budget.status.unwrap_or_default();
+            if status.current_healthy != wanted {
+                return Err(format!("{name}: its budget sees {} of {wanted} pods", status.current_healthy));
+            }
+        }
+        Ok(())
+    }
+
+    /// Objects of the whole cluster.
+    fn all<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        Api::all(self.client())
+    }
+
+    /// Objects of the namespace in which the workloads are.
+    fn own<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + DeserializeOwned,
+    {
+        Api::namespaced(self.client(), "default")
+    }
+}
+
+/// Ready, and without the taint that keeps pods off a Node which is not.
+fn takes_pods(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        && !taints.any(|taint| taint.key == "node.kubernetes.io/not-ready")
+}
