@@ -116,7 +116,9 @@ impl KnownNodes {
     #[must_use]
     pub fn of<N: Node>(nodes: &[N]) -> Self {
         let mut known = Self::default();
-        nodes.iter().for_each(|node| known.add(node));
+        for node in nodes {
+            known.add(node);
+        }
         known
     }
 

@@ -22,7 +22,7 @@ use crate::view::View;
 
 /// A kubelet that has been silent for less than this may come back: the time after which Kubernetes itself begins to
 /// evict pods from a node that is not ready (default toleration of `not-ready`).
-pub const NOT_READY_FOR: Duration = Duration::from_secs(300);
+pub const NOT_READY_FOR: Duration = Duration::from_mins(5);
 
 /// What to do with nodes that another provisioner owns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

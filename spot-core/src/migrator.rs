@@ -24,9 +24,9 @@ use crate::wait::within;
 use run::Run;
 
 /// How long opening a view may take: every node and pod of a large cluster is listed.
-const OPENING: Duration = Duration::from_secs(120);
+const OPENING: Duration = Duration::from_mins(2);
 /// How often the wall clock is looked at while waiting for a tick: it may jump, and a machine may sleep.
-const LOOK_AT_CLOCK: Duration = Duration::from_secs(60);
+const LOOK_AT_CLOCK: Duration = Duration::from_mins(1);
 
 /// How a migrator goes about it.
 #[derive(Clone, Debug)]
@@ -53,8 +53,8 @@ impl Settings {
             schedule,
             policy: Policy::default(),
             retire: RetireSettings::default(),
-            settle_timeout: Duration::from_secs(25 * 60),
-            exhaustion: (Duration::from_secs(3600), Duration::from_secs(6 * 3600)),
+            settle_timeout: Duration::from_mins(25),
+            exhaustion: (Duration::from_hours(1), Duration::from_hours(6)),
             dry_run: false,
         }
     }

@@ -122,11 +122,11 @@ impl Default for RetireSettings {
     fn default() -> Self {
         Self {
             drain: DrainRules::default(),
-            drain_timeout: Duration::from_secs(3600),
-            load_balancer: (Duration::from_secs(60), Duration::from_secs(600)),
-            node_gone_timeout: Duration::from_secs(900),
+            drain_timeout: Duration::from_hours(1),
+            load_balancer: (Duration::from_mins(1), Duration::from_mins(10)),
+            node_gone_timeout: Duration::from_mins(15),
             delete_node_object: true,
-            back_off: (Duration::from_secs(3600), Duration::from_secs(24 * 3600)),
+            back_off: (Duration::from_hours(1), Duration::from_hours(24)),
             grace_period: Duration::from_secs(30),
             own_pod: None,
         }

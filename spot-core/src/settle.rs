@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::drain::plan::{self, DrainRules, Force, PodVerdict};
 use crate::node::Uid;
 use crate::pod::BudgetRef;
-use crate::view::View;
+use crate::view::{Tally, View};
 
 /// How long a controller is given to bring a pod back before it counts as having been scaled down: controllers of
 /// Kubernetes answer in well under a second.
@@ -70,11 +70,11 @@ impl Awaited {
     pub fn pending(&self, view: &View, drained_for: Duration) -> Option<String> {
         for (controller, before) in &self.controllers {
             // A controller without pods was removed, or is about to bring them back.
-            let active = view.tally(controller).map_or(0, |tally| tally.active());
+            let active = view.tally(controller).map_or(0, Tally::active);
             if active < before.active && drained_for < REPLACEMENT {
                 return Some(format!("controller {controller} has {active} of {} pods", before.active));
             }
-            let mut unready = view.tally(controller).into_iter().flat_map(|tally| tally.unready());
+            let mut unready = view.tally(controller).into_iter().flat_map(Tally::unready);
             let new = unready.find(|pod| pod.created_at >= before.newest && !before.unready.contains(&pod.uid));
             if let Some(pod) = new {
                 let state = if pod.node.is_none() { "has no node" } else { "is not ready" };

@@ -23,9 +23,9 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How long past its grace period a pod on a silent node may still be there before it counts as gone: Kubernetes'
 /// pod garbage collection and a rebooting kubelet are given a minute.
-const UNREACHABLE_SLACK: Duration = Duration::from_secs(60);
+const UNREACHABLE_SLACK: Duration = Duration::from_mins(1);
 /// From when on a blocked pod is reported, and how often then.
-const REPORT_AFTER: Duration = Duration::from_secs(60);
+const REPORT_AFTER: Duration = Duration::from_mins(1);
 
 /// How a drain goes about it.
 #[derive(Clone, Debug)]
@@ -184,7 +184,7 @@ impl Machine {
                 }
             }
         }
-        let next_report = self.pods.values().filter_map(|pod| report_due(pod)).min();
+        let next_report = self.pods.values().filter_map(report_due).min();
         Next::Work { removals, wake: next_report.map_or(wake, |at| wake.min(at)) }
     }
 
@@ -266,7 +266,7 @@ impl Machine {
                 return;
             }
             Ok(EvictAnswer::Budget { budget: named, retry_after }) => {
-                let name = named.as_ref().or(budget.as_ref().map(|(key, _)| key));
+                let name = named.as_ref().or_else(|| budget.as_ref().map(|(key, _)| key));
                 let name = name.map_or_else(|| "of unknown name".to_owned(), ToString::to_string);
                 (Obstacle::Budget(name), retry_after.unwrap_or(BUDGET_FALLBACK).max(FIRST_WAIT), budget)
             }

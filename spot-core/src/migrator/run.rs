@@ -25,7 +25,7 @@ use crate::view::{Revision, View};
 use crate::wait::{self, REQUEST, within};
 
 /// How long the cloud may take to say what it knows of all nodes.
-const SURVEY: Duration = Duration::from_secs(120);
+const SURVEY: Duration = Duration::from_mins(2);
 /// Nodes that are written side by side when many need the same small change.
 const WRITES: usize = 16;
 /// How often the memory is written anew when somebody else wrote it in between.
@@ -109,7 +109,9 @@ impl<'a> Run<'a> {
                     drop(blocked);
                     if self.ports.clock.instant() >= until {
                         let mut kinds: BTreeMap<ReasonKind, usize> = BTreeMap::new();
-                        reasons.iter().for_each(|(_, reason)| *kinds.entry(reason.kind()).or_default() += 1);
+                        for (_, reason) in &reasons {
+                            *kinds.entry(reason.kind()).or_default() += 1;
+                        }
                         return Ok(Outcome::NothingEligible(kinds));
                     }
                     let revision = view.revision();
@@ -269,7 +271,9 @@ impl<'a> Run<'a> {
 
     fn would_retire(&self, targets: &[Target]) -> Outcome {
         let nodes: Vec<NodeRef> = targets.iter().map(|target| target.node.reference()).collect();
-        nodes.iter().for_each(|node| self.tell(&Progress::WouldRetire { node: node.clone() }));
+        for node in &nodes {
+            self.tell(&Progress::WouldRetire { node: node.clone() });
+        }
         Outcome::DryRun(nodes)
     }
 
