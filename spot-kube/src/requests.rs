@@ -1,0 +1,287 @@
+//! Requests with deadlines, bounded retries and classified errors.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::{Method, Request};
+use kube::client::Body;
+use serde::de::DeserializeOwned;
+use spot_core::error::{ErrorClass, PortError};
+use spot_core::ports::{Clock, Instant, Lane, Write};
+use tokio::sync::Semaphore;
+
+use crate::status::Status;
+
+/// How long one attempt may take: far above what a healthy API server needs, and above its own time-out for webhooks
+/// of default length.
+pub(crate) const ATTEMPT: Duration = Duration::from_secs(10);
+
+/// How long a page of a list may take.
+pub(crate) const PAGE: Duration = Duration::from_secs(30);
+
+/// Requests in flight, by lane. The client speaks HTTP/1.1, so each is a connection of its own.
+const IN_FLIGHT: usize = 64;
+
+/// The first wait between attempts; it doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+
+/// The longest wait between attempts.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// The right that a request needs, in RBAC's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Needs {
+    pub(crate) verb: &'static str,
+    pub(crate) resource: &'static str,
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)
+    }
+}
+
+/// A request that can be sent again.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) needs: Needs,
+    /// The object it is about, for errors; empty for all.
+    pub(crate) object: String,
+    pub(crate) method: Method,
+    pub(crate) uri: String,
+    pub(crate) content_type: &'static str,
+    pub(crate) accept: Option<&'static str>,
+    pub(crate) body: Vec<u8>,
+    /// How long one attempt may take.
+    pub(crate) attempt: Duration,
+}
+
+impl Call {
+    pub(crate) fn get(needs: Needs, object: impl Into<String>, uri: impl Into<String>) -> Self {
+        Self::new(Method::GET, needs, object, uri, Vec::new())
+    }
+
+    pub(crate) fn new(
+        method: Method,
+        needs: Needs,
+        object: impl Into<String>,
+        uri: impl Into<String>,
+        body: Vec<u8>,
+    ) -> Self {
+        Self {
+            needs,
+            object: object.into(),
+            method,
+            uri: uri.into(),
+            content_type: "application/json",
+            accept: None,
+            body,
+            attempt: ATTEMPT,
+        }
+    }
+
+    pub(crate) fn request(&self) -> Result<Request<Vec<u8>>, PortError> {
+        let mut request = Request::builder().method(self.method.clone()).uri(&self.uri);
+        if !self.body.is_empty() {
+            request = request.header(CONTENT_TYPE, self.content_type);
+        }
+        if let Some(accept) = self.accept {
+            request = request.header(ACCEPT, accept);
+        }
+        request.body(self.body.clone()).map_err(|error| self.error(ErrorClass::Permanent).caused_by(error))
+    }
+
+    /// An error of this call.
+    pub(crate) fn error(&self, class: ErrorClass) -> PortError {
+        PortError::new(class, format!("could not {self}"))
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.needs)?;
+        if self.object.is_empty() { Ok(()) } else { write!(f, " {}", self.object) }
+    }
+}
+
+/// What came back, whatever it says.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) code: u16,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn is_success(&self) -> bool {
+        (200..300).contains(&self.code)
+    }
+
+    /// The answer as a Kubernetes `Status`; one made up from the text where it is none.
+    pub(crate) fn status(&self) -> Status {
+        Status::of(self.code, &self.body)
+    }
+
+    /// The object in the answer.
+    pub(crate) fn object<T: DeserializeOwned>(&self, call: &Call) -> Result<T, PortError> {
+        // The effect, if any, took place: so it is not permanent.
+        serde_json::from_slice(&self.body).map_err(|error| call.error(ErrorClass::Transient).caused_by(error))
+    }
+
+    /// This answer as an error of `call`.
+    pub(crate) fn error(&self, call: &Call) -> PortError {
+        let said = self.status();
+        let class = match self.code {
+            401 | 403 => ErrorClass::Denied,
+            408 | 409 | 410 | 429 | 500..=599 => ErrorClass::Transient,
+            _ => ErrorClass::Permanent,
+        };
+        let error = match self.code {
+            401 => PortError::new(class, format!("not authenticated: could not {call}")),
+            403 => PortError::new(class, format!("not allowed to {call}: the right `{}` is missing", call.needs)),
+            _ => call.error(class),
+        };
+        error.caused_by(said)
+    }
+}
+
+/// Sends requests.
+pub(crate) struct Requests {
+    client: kube::Client,
+    clock: Arc<dyn Clock>,
+    planned: Semaphore,
+    forced: Semaphore,
+    jitter: RandomState,
+}
+
+impl fmt::Debug for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Requests").finish_non_exhaustive()
+    }
+}
+
+impl Requests {
+    pub(crate) fn new(client: kube::Client, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            client,
+            clock,
+            planned: Semaphore::new(IN_FLIGHT),
+            forced: Semaphore::new(IN_FLIGHT),
+            jitter: RandomState::new(),
+        }
+    }
+
+    pub(crate) fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Sends a read, again and again on passing errors, until the deadline.
+    pub(crate) async fn read(&self, call: &Call, by: Instant) -> Result<Reply, PortError> {
+        self.again(call, by, None).await
+    }
+
+    /// Sends a write that may be repeated, again and again on passing errors, until its deadline.
+    pub(crate) async fn write(&self, call: &Call, write: &Write) -> Result<Reply, PortError> {
+        self.again(call, write.by, Some(write)).await
+    }
+
+    /// Sends once.
+    pub(crate) async fn once(&self, call: &Call, by: Instant, write: Option<&Write>) -> Result<Reply, PortError> {
+        let lane = match write.map(|write| write.lane) {
+            Some(Lane::Forced) => &self.forced,
+            Some(Lane::Planned) | None => &self.planned,
+        };
+        let sent = async {
+            let Ok(_slot) = lane.acquire().await else { return Err(call.error(ErrorClass::Permanent)) };
+            if let Some(write) = write {
+                write.permit()?;
+            }
+            let request = call.request()?.map(Body::from);
+            let failed = |error: kube::Error| call.error(ErrorClass::Transient).caused_by(error);
+            let response = self.client.send(request).await.map_err(failed)?;
+            let (head, body) = response.into_parts();
+            let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+            let body = body.collect_bytes().await.map_err(failed)?;
+            Ok(Reply {
+                code: head.status.as_u16(),
+                retry_after: retry_after.map(Duration::from_secs),
+                body: Vec::from(body),
+            })
+        };
+        self.before(by, sent).await.unwrap_or_else(|| Err(timed_out(call)))
+    }
+
+    /// What `work` returns, or nothing if it takes until `by`.
+    pub(crate) async fn before<T>(&self, by: Instant, work: impl Future<Output = T>) -> Option<T> {
+        match select(pin!(work), self.clock.sleep_until(by)).await {
+            Either::Left((done, _)) => Some(done),
+            Either::Right(((), _)) => None,
+        }
+    }
+
+    /// How long to wait after this many failures: doubling from `first` up to `longest`, the upper half at random.
+    pub(crate) fn pause(&self, failures: u32, first: Duration, longest: Duration) -> Duration {
+        let whole = first.saturating_mul(2_u32.saturating_pow(failures.min(16))).min(longest);
+        let salt = self.jitter.hash_one((failures, self.clock.instant().0));
+        let share = u32::try_from(salt % 1024).unwrap_or(0);
+        whole / 2 + whole / 2 * share / 1024
+    }
+
+    async fn again(&self, call: &Call, by: Instant, write: Option<&Write>) -> Result<Reply, PortError> {
+        let mut failures = 0;
+        let mut unauthenticated = false;
+        loop {
+            let until = by.min(self.clock.instant() + call.attempt);
+            let (error, asked) = match self.once(call, until, write).await {
+                Ok(reply) if reply.code == 429 || reply.code >= 500 => (reply.error(call), reply.retry_after),
+                // A token that was replaced a moment ago: it is read again.
+                Ok(reply) if reply.code == 401 && !unauthenticated => {
+                    unauthenticated = true;
+                    (reply.error(call), None)
+                }
+                Ok(reply) => return Ok(reply),
+                Err(error) => match error.class {
+                    ErrorClass::Transient | ErrorClass::Timeout => (error, None),
+                    ErrorClass::Denied | ErrorClass::Permanent | ErrorClass::NotLeader => return Err(error),
+                },
+            };
+            let pause = self.pause(failures, FIRST_WAIT, LONGEST_WAIT).max(asked.unwrap_or_default());
+            let next = self.clock.instant() + pause;
+            if next >= by {
+                return Err(error);
+            }
+            tracing::debug!(%call, failures, error = %spot_core::error::chain(&error), "tries again");
+            self.clock.sleep_until(next).await;
+            failures += 1;
+        }
+    }
+}
+
+fn timed_out(call: &Call) -> PortError {
+    PortError::new(ErrorClass::Timeout, format!("no answer in time: could not {call}"))
+}
+
+/// A text as one segment of a path, or one value of a query.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push('%');
+            for half in [byte >> 4, byte & 15] {
+                escaped.push(char::from_digit(u32::from(half), 16).unwrap_or('0').to_ascii_uppercase());
+            }
+        }
+    }
+    escaped
+}
