@@ -154,6 +154,8 @@ pub(crate) enum End {
     Released(Failure),
     /// A person took it back.
     Undone,
+    /// Everything of ours was taken off, and nothing failed: it may go another time.
+    Postponed,
     /// An interruption took it over.
     Overtaken,
     /// The process is to end.
@@ -242,7 +244,14 @@ impl Retirer<'_> {
             machine: target.machine,
             evictions: 0,
         };
-        let end = match job.timed(Step::AwaitGone, Job::await_gone).await {
+        // Counted from the taint, which was put on shortly before: each run must not wait as long again.
+        let (load_balancer, _) = self.settings.load_balancer;
+        let waited = record::tainted_at(&job.node).map_or(Duration::ZERO, |at| {
+            Duration::try_from(self.ports.clock.now().duration_since(at)).unwrap_or(Duration::ZERO)
+        });
+        let left = (load_balancer + self.settings.node_gone_timeout).saturating_sub(waited);
+        let until = self.ports.clock.instant() + left;
+        let end = match job.timed(Step::AwaitGone, async |job| job.await_gone(until).await).await {
             Ok(()) => {
                 self.report(&Progress::Retired { node: node.clone() });
                 End::Retired
@@ -312,7 +321,8 @@ impl Job<'_> {
             self.reach(Step::Delete, ClaimStep::Deleting).await?;
             if self.is_empty().await? {
                 self.timed(Step::Delete, Self::delete).await?;
-                return self.timed(Step::AwaitGone, Self::await_gone).await;
+                let until = self.retirer.ports.clock.instant() + self.retirer.settings.node_gone_timeout;
+                return self.timed(Step::AwaitGone, async |job| job.await_gone(until).await).await;
             }
             self.reach(Step::Drain, ClaimStep::Tainted).await?;
         }
@@ -487,9 +497,8 @@ impl Job<'_> {
     }
 
     /// Waits until the Node object is gone; past the deadline the cloud's word decides.
-    async fn await_gone(&mut self) -> Result<(), Halt> {
+    async fn await_gone(&mut self, until: Instant) -> Result<(), Halt> {
         let clock = &self.retirer.ports.clock;
-        let until = clock.instant() + self.retirer.settings.node_gone_timeout;
         if self.gone_by(until).await? {
             return Ok(());
         }

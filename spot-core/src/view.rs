@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::node::{NodeSnapshot, Uid};
+use crate::node::{NodeSnapshot, Uid, key};
 use crate::pod::{BudgetRef, BudgetSnapshot, PodSnapshot};
 
 /// Counts the changes of a view.
@@ -96,7 +96,7 @@ type Budgets = BTreeMap<Arc<str>, Arc<BudgetSnapshot>>;
 #[derive(Clone, Debug, Default)]
 pub struct View {
     revision: Revision,
-    node_set: Revision,
+    machines: Revision,
     known: Known,
     paused: bool,
     nodes: Arc<Vec<Arc<NodeSnapshot>>>,
@@ -120,10 +120,11 @@ impl View {
         self.revision
     }
 
-    /// The revision at which a node last came or went.
+    /// The revision at which a node last came, went, or changed in what tells its machine: provider ID, labels (our
+    /// mark aside) or finalizers.
     #[must_use]
-    pub const fn node_set(&self) -> Revision {
-        self.node_set
+    pub const fn machines(&self) -> Revision {
+        self.machines
     }
 
     /// Which kinds it is told of.
@@ -201,7 +202,7 @@ impl View {
             Change::NodeGone(uid) => {
                 if let Ok(at) = self.position(uid.as_str()) {
                     Arc::make_mut(&mut self.nodes).remove(at);
-                    self.node_set = self.revision;
+                    self.machines = self.revision;
                 }
             }
             Change::Pod(pod) => self.put_pod(&pod),
@@ -233,12 +234,15 @@ impl View {
         match self.position(node.uid.as_str()) {
             Ok(at) => {
                 if let Some(place) = Arc::make_mut(&mut self.nodes).get_mut(at) {
+                    if !same_machine(place, &node) {
+                        self.machines = self.revision;
+                    }
                     *place = node;
                 }
             }
             Err(at) => {
                 Arc::make_mut(&mut self.nodes).insert(at, node);
-                self.node_set = self.revision;
+                self.machines = self.revision;
             }
         }
     }
@@ -282,6 +286,16 @@ impl View {
             tally.unready.remove(&known.uid);
         }
     }
+}
+
+/// Whether all that tells a node's machine is the same.
+fn same_machine(before: &NodeSnapshot, now: &NodeSnapshot) -> bool {
+    let labels = |node: &'_ NodeSnapshot| node.labels.len() - usize::from(node.labels.contains_key(key::SELECTED));
+    let told = |(label, value): (&String, &String)| label == key::SELECTED || now.labels.get(label) == Some(value);
+    before.provider_id == now.provider_id
+        && before.finalizers == now.finalizers
+        && labels(before) == labels(now)
+        && before.labels.iter().all(told)
 }
 
 /// Takes a pod out of the pods of a node, and the node with it when it was the last.

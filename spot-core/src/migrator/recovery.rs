@@ -20,9 +20,9 @@ use crate::wait::{REQUEST, within};
 enum Leftover {
     /// Its retirement goes on.
     Resume(Target),
-    /// Everything of ours is taken off, since it must not go.
+    /// Everything of ours is taken off, and the node is left alone for a while, since its retirement failed.
     Release(&'static str),
-    /// The same, without a reproach: it may go another time.
+    /// The same, but nothing failed.
     Postpone(&'static str),
     /// It is on its way out.
     Await(Target),
@@ -69,18 +69,18 @@ impl Run<'_> {
             BackingOff::Yes => {
                 End::Released(Failure { node: reference.clone(), step: Step::Claim, cause: Cause::Mismatch(why) })
             }
-            BackingOff::No => End::Overtaken,
+            BackingOff::No => End::Postponed,
         };
         Ok(Retirement { node: reference, end, evictions: 0, awaited: Awaited::default() })
     }
 
     async fn assess(&self, node: &Arc<NodeSnapshot>) -> Result<Leftover, RunError> {
         if let ClaimAnnotation::Unreadable(_) = &node.claim {
-            return Ok(Leftover::Release("its claim can't be read"));
+            return Ok(Leftover::Postpone("its claim can't be read"));
         }
         let claim = record::ours(node, &Owner::Migrator);
         if claim.is_none() && node.claim != ClaimAnnotation::Absent {
-            return Ok(Leftover::Release("its claim was written for another node"));
+            return Ok(Leftover::Postpone("its claim was written for another node"));
         }
         let Some(target) = self.target(node) else {
             return Ok(Leftover::Release("the cloud knows no machine of this node"));
@@ -94,12 +94,12 @@ impl Run<'_> {
             return Ok(Leftover::Await(target));
         }
         if decision::is_control_plane(node) {
-            return Ok(Leftover::Release("it is a control-plane node"));
+            return Ok(Leftover::Postpone("it is a control-plane node"));
         }
         match self.cloud.class(node.uid.as_str()) {
             Class::OnDemand => {}
-            Class::Spot => return Ok(Leftover::Release("it is a spot node")),
-            Class::Reserved => return Ok(Leftover::Release("it is a reserved node")),
+            Class::Spot => return Ok(Leftover::Postpone("it is a spot node")),
+            Class::Reserved => return Ok(Leftover::Postpone("it is a reserved node")),
             Class::Unknown => return Ok(Leftover::Postpone("its class is unknown now")),
         }
         if decision::opt_out(node).is_some() {

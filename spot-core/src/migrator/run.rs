@@ -11,7 +11,7 @@ use crate::capacity::Class;
 use crate::claim::BackOff;
 use crate::cloud::{CloudFacts, Freshness};
 use crate::decision::KnownNodes;
-use crate::error::{RunError, chain};
+use crate::error::{ErrorClass, RunError, chain};
 use crate::judge::{Batch, Facts, Judgement, RunFacts, Verdict, judge};
 use crate::memory::{Exhaustion, Memory};
 use crate::node::{NodeRef, NodeSnapshot};
@@ -28,6 +28,8 @@ use crate::wait::{self, REQUEST, within};
 const SURVEY: Duration = Duration::from_mins(2);
 /// Nodes that are written side by side when many need the same small change.
 const WRITES: usize = 16;
+/// How often transient reasons are judged again though nothing changed.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// How often the memory is written anew when somebody else wrote it in between.
 const MEMORY_TRIES: u32 = 3;
 
@@ -41,7 +43,7 @@ pub(super) struct Run<'a> {
     pub(super) stop: &'a Stop,
     pub(super) memory: Memory,
     pub(super) cloud: CloudFacts,
-    /// The node set that the cloud was asked about.
+    /// The machines that the cloud was asked about.
     surveyed: Option<Revision>,
     facts: RunFacts,
     known: KnownNodes,
@@ -89,31 +91,34 @@ impl<'a> Run<'a> {
     /// Retires nodes until none is left that may go, or an on-demand node comes back.
     pub(super) async fn migrate(&mut self) -> Result<Outcome, RunError> {
         let mut patience: Option<Instant> = None;
-        self.tell_verdicts();
+        let (eligible, refused) = self.verdicts(&self.live.view());
+        self.tell(&Progress::Judged { eligible, refused });
         loop {
             if self.stop.is_set() {
                 return Ok(Outcome::Stopped);
             }
             let view = self.live.view();
             self.survey(&view).await?;
+            if let Some(outcome) = self.compare(&view) {
+                return Ok(outcome);
+            }
             let targets = match self.judgement(&view).batch() {
                 Batch::AllSpot => return Ok(Outcome::AllSpot),
                 Batch::Nobody(kinds) => return Ok(Outcome::NothingEligible(kinds)),
                 Batch::Nodes(nodes) => nodes.into_iter().filter_map(|node| self.target(node)).collect::<Vec<_>>(),
                 Batch::Wait(blocked) => {
-                    let reasons: Vec<_> = blocked.iter().map(|(node, why)| (node.reference(), why.clone())).collect();
+                    let now = self.ports.clock.instant();
                     let until = *patience.get_or_insert_with(|| {
-                        self.tell(&Progress::Waiting { reasons: reasons.clone() });
-                        self.ports.clock.instant() + self.settings.settle_timeout
+                        let reasons = blocked.iter().map(|(node, why)| (node.reference(), why.clone())).collect();
+                        self.tell(&Progress::Waiting { reasons });
+                        now + self.settings.settle_timeout
                     });
-                    drop(blocked);
-                    if self.ports.clock.instant() >= until {
-                        let mut kinds: BTreeMap<ReasonKind, usize> = BTreeMap::new();
-                        for (_, reason) in &reasons {
-                            *kinds.entry(reason.kind()).or_default() += 1;
-                        }
-                        return Ok(Outcome::NothingEligible(kinds));
+                    if now >= until {
+                        return Ok(Outcome::NothingEligible(self.verdicts(&view).1));
                     }
+                    drop(blocked);
+                    // Some reasons pass with time alone, so that no change tells of it.
+                    let until = until.min(now + LOOK_AGAIN);
                     let revision = view.revision();
                     drop(view);
                     self.changed(revision, until).await?;
@@ -170,7 +175,7 @@ impl<'a> Run<'a> {
                 self.report.undone.push(node);
             }
             End::Departing => self.report.departing.push(node),
-            End::Vanished | End::Overtaken | End::Stopped | End::NotLeader => {}
+            End::Vanished | End::Postponed | End::Overtaken | End::Stopped | End::NotLeader => {}
         }
         awaited
     }
@@ -183,19 +188,11 @@ impl<'a> Run<'a> {
         loop {
             let view = self.live.view();
             self.survey(&view).await?;
-            let cloud = &self.cloud;
-            let class = |node: &Node| cloud.class(node.uid.as_str());
-            if let Some(node) = self.known.created(view.nodes(), class) {
-                let node = node.reference();
-                self.tell(&Progress::Created { node: node.clone() });
-                return Ok(Some(Outcome::SpotExhausted(node)));
+            if let Some(outcome) = self.compare(&view) {
+                return Ok(Some(outcome));
             }
-            let unclassified = self.known.unclassified(view.nodes(), class);
             let drained_for = clock.instant().since(began);
-            let pending = awaited
-                .pending(&view, drained_for)
-                .or_else(|| unclassified.map(|node| format!("node {} is new, and its class is unknown", node.name)));
-            self.known.learn(view.nodes(), class);
+            let pending = awaited.pending(&view, drained_for).or_else(|| self.unclassified(&view));
             let Some(pending) = pending else { return Ok(None) };
             if self.stop.is_set() {
                 return Ok(Some(Outcome::Stopped));
@@ -208,6 +205,24 @@ impl<'a> Run<'a> {
             drop(view);
             self.changed(revision, look).await?;
         }
+    }
+
+    /// Whether an on-demand node came that the run does not know. The next "before" is this "after".
+    fn compare(&mut self, view: &View) -> Option<Outcome> {
+        let cloud = &self.cloud;
+        let class = |node: &Node| cloud.class(node.uid.as_str());
+        if let Some(node) = self.known.created(view.nodes(), class) {
+            let node = node.reference();
+            self.tell(&Progress::Created { node: node.clone() });
+            return Some(Outcome::SpotExhausted(node));
+        }
+        self.known.learn(view.nodes(), class);
+        None
+    }
+
+    fn unclassified(&self, view: &View) -> Option<String> {
+        let node = self.known.unclassified(view.nodes(), |node| self.cloud.class(node.uid.as_str()))?;
+        Some(format!("node {} is new, and its class is unknown", node.name))
     }
 
     /// Writes down what outlives the run, takes the soft taints off, and closes the report.
@@ -238,16 +253,16 @@ impl<'a> Run<'a> {
         Some(Target { node: Arc::clone(node), machine })
     }
 
-    /// Asks the cloud, unless it was asked since a node last came or went.
+    /// Asks the cloud, unless it was asked since the machines last changed.
     pub(super) async fn survey(&mut self, view: &View) -> Result<(), RunError> {
-        if self.surveyed == Some(view.node_set()) {
+        if self.surveyed == Some(view.machines()) {
             return Ok(());
         }
         let by = self.ports.clock.instant() + SURVEY;
         let request = self.ports.cloud.survey(view.nodes(), &[], Freshness::Cached, by);
         let cloud = within(self.ports, by, "asking the cloud about the nodes", request).await;
         self.cloud = cloud.map_err(|error| run_error(error, RunError::Cloud))?;
-        self.surveyed = Some(view.node_set());
+        self.surveyed = Some(view.machines());
         Ok(())
     }
 
@@ -285,11 +300,11 @@ impl<'a> Run<'a> {
         nodes
     }
 
-    fn tell_verdicts(&self) {
-        let view = self.live.view();
+    /// How many nodes may go, and how many may not, by the kind of their first reason.
+    fn verdicts(&self, view: &View) -> (usize, BTreeMap<ReasonKind, usize>) {
         let mut eligible = 0;
         let mut refused: BTreeMap<ReasonKind, usize> = BTreeMap::new();
-        for (_, verdict) in self.judgement(&view).verdicts() {
+        for (_, verdict) in self.judgement(view).verdicts() {
             match verdict {
                 Verdict::NotACandidate => {}
                 Verdict::Eligible => eligible += 1,
@@ -300,7 +315,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        self.tell(&Progress::Judged { eligible, refused });
+        (eligible, refused)
     }
 
     /// Puts the soft taint on the nodes that may go after these, once a run, so that pods move only once.
@@ -332,41 +347,51 @@ impl<'a> Run<'a> {
 
     async fn rewrite_all(&self, nodes: Vec<NodeRef>, change: impl Fn(&NodeSnapshot) -> crate::ports::NodeChange) {
         let retirer = self.retirer();
+        let until = self.ports.clock.instant() + self.settings.retire.grace_period;
         let change = &change;
         stream::iter(nodes)
             .for_each_concurrent(WRITES, async |node| {
                 // What stood in the way was reported; a soft taint that is missing or left is harmless, and
                 // recovery takes it off.
-                let _done: bool = retirer.rewrite(&node, change).await;
+                let _done: bool = retirer.rewrite(&node, until, change).await;
             })
             .await;
     }
 
-    /// Writes down how many nodes were retired today, and what is known of spot's capacity.
+    /// Writes down how many nodes were retired today, and what is known of spot's capacity. What stands in the way is
+    /// reported: it must not hide how the run ended.
     async fn remember(&mut self, outcome: Option<&Outcome>) -> Result<(), RunError> {
-        for tries in 1.. {
+        for _try in 0..MEMORY_TRIES {
             let wanted = self.remembering(outcome);
             if wanted == self.memory {
                 return Ok(());
             }
             let by = self.ports.clock.instant() + REQUEST;
             let write = Write::new(by, Lane::Planned, Arc::clone(&self.ports.leadership));
-            let written =
-                within(self.ports, by, "writing the memory", self.ports.cluster.remember(&wanted, &write)).await;
-            let error = match written {
+            let cluster = &self.ports.cluster;
+            let error = match within(self.ports, by, "writing the memory", cluster.remember(&wanted, &write)).await {
                 Ok(memory) => {
                     self.memory = memory;
                     self.facts.retired = 0;
                     return Ok(());
                 }
+                Err(error) if error.class == ErrorClass::NotLeader => return Err(RunError::LostLeadership),
                 Err(error) => error,
             };
-            if error.class.had_no_effect() || tries == MEMORY_TRIES {
-                return Err(run_error(error, RunError::Memory));
+            self.tell(&Progress::Problem { node: None, class: error.class, what: chain(&error) });
+            if error.class.had_no_effect() {
+                return Ok(());
             }
+            // Somebody else may have written it, or we did and the answer was lost.
             let by = self.ports.clock.instant() + REQUEST;
-            let memory = within(self.ports, by, "reading the memory", self.ports.cluster.recall(by)).await;
-            self.memory = memory.map_err(|error| run_error(error, RunError::Memory))?;
+            match within(self.ports, by, "reading the memory", cluster.recall(by)).await {
+                Ok(memory) if memory.retired == wanted.retired && memory.exhausted == wanted.exhausted => return Ok(()),
+                Ok(memory) => self.memory = memory,
+                Err(error) => {
+                    self.tell(&Progress::Problem { node: None, class: error.class, what: chain(&error) });
+                    return Ok(());
+                }
+            }
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use super::{Retirer, record};
 use crate::claim::{BackOff, Claim};
 use crate::error::{ErrorClass, chain};
 use crate::node::{Node, NodeRef, NodeSnapshot};
-use crate::ports::{Lane, NodeChange, Written};
+use crate::ports::{Instant, Lane, NodeChange, Written};
 use crate::progress::Progress;
 use crate::wait::within;
 
@@ -34,7 +34,8 @@ impl Retirer<'_> {
         let clock = &self.ports.clock;
         let now = clock.now();
         let (initial, max) = self.settings.back_off;
-        self.rewrite(node, |current| {
+        let until = clock.instant() + self.settings.grace_period;
+        self.rewrite(node, until, |current| {
             let previous = current.back_off();
             let back_off = (backing_off == BackingOff::Yes).then(|| BackOff::after(previous, now, initial, max));
             record::releasing(current, claim, back_off)
@@ -42,10 +43,14 @@ impl Retirer<'_> {
         .await
     }
 
-    /// Writes a node, with whatever `change` makes of its current state, until it is done. See [`Self::release`].
-    pub(crate) async fn rewrite(&self, node: &NodeRef, change: impl Fn(&NodeSnapshot) -> NodeChange) -> bool {
+    /// Writes a node, with whatever `change` makes of its current state, until it is done or it is too late. See [`Self::release`].
+    pub(crate) async fn rewrite(
+        &self,
+        node: &NodeRef,
+        until: Instant,
+        change: impl Fn(&NodeSnapshot) -> NodeChange,
+    ) -> bool {
         let clock = &self.ports.clock;
-        let until = clock.instant() + self.settings.grace_period;
         let mut pause = FIRST_PAUSE;
         let Some(mut current) = self.live.view().node(node.uid.as_str()).cloned() else { return true };
         loop {
