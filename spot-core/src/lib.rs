@@ -10,6 +10,8 @@ pub mod error;
 pub mod judge;
 pub mod memory;
 pub mod migrator;
+#[cfg(feature = "model")]
+pub mod model;
 pub mod node;
 pub mod pod;
 pub mod ports;

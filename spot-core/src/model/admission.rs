@@ -1,0 +1,303 @@
+//! Evictions as the API server admits them, and the controller that keeps the budgets' status.
+//!
+//! After `pkg/registry/core/pod/storage/eviction.go` and `pkg/controller/disruption` of Kubernetes 1.33.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::pod::{BudgetSnapshot, PodPhase, PodRef, UnhealthyPods};
+use crate::ports::EvictAnswer;
+use crate::selector::{LabelSelector, Requirement};
+use crate::view::Change;
+
+use super::record::{Fact, Removal};
+use super::spec::{Allowance, BudgetSpec};
+use super::world::{BudgetId, Event, PodId, WorkloadId, World};
+
+/// What the API server asks for where a budget's status is older than its specification.
+const STALE_RETRY: Duration = Duration::from_secs(10);
+
+/// A PodDisruptionBudget and its counts.
+pub(super) struct Budget {
+    pub(super) snapshot: Arc<BudgetSnapshot>,
+    allowance: Allowance,
+    exists: bool,
+    healthy: i32,
+    counted: i32,
+    dirty: bool,
+}
+
+impl Budget {
+    /// How many pods there ought to be, and how many must be healthy.
+    fn demand(&self, scale: i32) -> (i32, i32) {
+        let number = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+        let share = |percent: u32| {
+            let part = (i64::from(scale) * i64::from(percent) + 99) / 100;
+            i32::try_from(part).unwrap_or(i32::MAX)
+        };
+        match self.allowance {
+            Allowance::MinAvailable(least) => (self.counted, number(least)),
+            Allowance::MinAvailablePercent(percent) => (scale, share(percent)),
+            Allowance::MaxUnavailable(most) => (scale, scale.saturating_sub(number(most)).max(0)),
+            Allowance::MaxUnavailablePercent(percent) => (scale, (scale - share(percent)).max(0)),
+        }
+    }
+
+    fn protects(&self, namespace: &str, label: impl Fn(&str) -> Option<String>) -> bool {
+        let value = label("app");
+        self.exists
+            && *self.snapshot.namespace == *namespace
+            && self.snapshot.selector.matches(|key| (key == "app").then_some(value.as_deref()).flatten())
+    }
+}
+
+impl World {
+    /// Creates a budget.
+    pub fn add_budget(&mut self, spec: &BudgetSpec) {
+        let id = BudgetId(self.budgets.len());
+        let resource_version = self.next_version();
+        self.budgets.push(Budget {
+            snapshot: Arc::new(BudgetSnapshot {
+                namespace: spec.namespace.as_str().into(),
+                name: spec.name.as_str().into(),
+                resource_version,
+                selector: LabelSelector::new([Requirement::equals("app", spec.app.as_str())]),
+                unhealthy_pods: spec.unhealthy_pods,
+                current: true,
+                disruptions_allowed: 0,
+                current_healthy: 0,
+                desired_healthy: 0,
+                expected_pods: 0,
+                disrupted_pods: Vec::new(),
+            }),
+            allowance: spec.allowance,
+            exists: true,
+            healthy: 0,
+            counted: 0,
+            dirty: true,
+        });
+        self.match_budgets();
+        self.recompute(id);
+    }
+
+    /// Deletes a budget.
+    pub fn remove_budget(&mut self, namespace: &str, name: &str) {
+        let found = self
+            .budgets
+            .iter_mut()
+            .find(|budget| budget.exists && *budget.snapshot.namespace == *namespace && *budget.snapshot.name == *name);
+        let Some(budget) = found else { return };
+        budget.exists = false;
+        let reference = budget.snapshot.reference();
+        self.match_budgets();
+        self.emit(Change::BudgetGone(reference));
+    }
+
+    /// Changes what a budget demands; its status follows later, and is stale until then.
+    pub fn change_budget(&mut self, namespace: &str, name: &str, allowance: Allowance) {
+        let found = self.budgets.iter().position(|budget| {
+            budget.exists && *budget.snapshot.namespace == *namespace && *budget.snapshot.name == *name
+        });
+        let Some(at) = found else { return };
+        let version = self.next_version();
+        let Some(budget) = self.budgets.get_mut(at) else { return };
+        budget.allowance = allowance;
+        let snapshot = Arc::make_mut(&mut budget.snapshot);
+        snapshot.current = false;
+        snapshot.resource_version = version;
+        let snapshot = Arc::clone(&budget.snapshot);
+        self.emit(Change::Budget(snapshot));
+        self.request_recompute(BudgetId(at));
+    }
+
+    /// Which budgets protect which workloads' pods, and how many pods of each state they have.
+    pub(super) fn match_budgets(&mut self) {
+        for at in 0..self.workloads.len() {
+            self.match_workload(WorkloadId(at));
+        }
+        for budget in &mut self.budgets {
+            (budget.healthy, budget.counted) = (0, 0);
+        }
+        for at in 0..self.pods.len() {
+            let Some(pod) = self.pods.get_mut(at) else { continue };
+            if let Some(workload) = self.workloads.get(pod.workload.0) {
+                pod.budgets = Arc::clone(&workload.budgets);
+            }
+            let (healthy, counted) = (i32::from(pod.is_healthy()), i32::from(pod.is_counted()));
+            self.count_pod(PodId(at), healthy, counted);
+        }
+    }
+
+    pub(super) fn match_workload(&mut self, id: WorkloadId) {
+        let Some(workload) = self.workloads.get(id.0) else { return };
+        let matching = self
+            .budgets
+            .iter()
+            .enumerate()
+            .filter(|(_, budget)| budget.protects(&workload.namespace, |key| workload.labels.get(key).cloned()));
+        let matching: Arc<[BudgetId]> = matching.map(|(at, _)| BudgetId(at)).collect();
+        if let Some(workload) = self.workloads.get_mut(id.0) {
+            workload.budgets = matching;
+        }
+    }
+
+    /// Keeps the counts of a pod's budgets.
+    pub(super) fn count_pod(&mut self, pod: PodId, healthy: i32, counted: i32) {
+        if healthy == 0 && counted == 0 {
+            return;
+        }
+        let Some(budgets) = self.pod(pod).map(|pod| Arc::clone(&pod.budgets)) else { return };
+        for id in budgets.iter() {
+            if let Some(budget) = self.budgets.get_mut(id.0) {
+                budget.healthy += healthy;
+                budget.counted += counted;
+            }
+            self.request_recompute(*id);
+        }
+    }
+
+    pub(super) fn request_recompute(&mut self, id: BudgetId) {
+        if let Some(budget) = self.budgets.get_mut(id.0)
+            && !budget.dirty
+        {
+            budget.dirty = true;
+            self.after(self.settings.budget_lag, Event::Budget(id));
+        }
+    }
+
+    /// The sum of the replicas of all workloads whose pods a budget protects.
+    fn scale(&self, id: BudgetId) -> i32 {
+        let protected = self.workloads.iter().filter(|workload| workload.budgets.contains(&id));
+        let sum: u32 = protected.map(|workload| workload.spec.replicas).sum();
+        i32::try_from(sum).unwrap_or(i32::MAX)
+    }
+
+    /// The controller of budgets writes a new status.
+    pub(super) fn recompute(&mut self, id: BudgetId) {
+        let scale = self.scale(id);
+        let Some(budget) = self.budgets.get_mut(id.0) else { return };
+        budget.dirty = false;
+        if !budget.exists {
+            return;
+        }
+        let (expected, desired) = budget.demand(scale);
+        let allowed = if expected <= 0 { 0 } else { (budget.healthy - desired).max(0) };
+        let before = &budget.snapshot;
+        let same = before.current
+            && before.disruptions_allowed == allowed
+            && before.current_healthy == budget.healthy
+            && before.desired_healthy == desired
+            && before.expected_pods == expected
+            && before.disrupted_pods.is_empty();
+        if same {
+            return;
+        }
+        let healthy = budget.healthy;
+        self.write_status(id, |status| {
+            status.current = true;
+            status.disruptions_allowed = allowed;
+            status.current_healthy = healthy;
+            status.desired_healthy = desired;
+            status.expected_pods = expected;
+            // each pod whose eviction was accepted is on its way out here, and so not counted as healthy any more
+            status.disrupted_pods.clear();
+        });
+    }
+
+    /// The controller of budgets looks at all of them at once.
+    pub(super) fn refresh_budgets(&mut self) {
+        (0..self.budgets.len()).for_each(|at| self.recompute(BudgetId(at)));
+    }
+
+    fn write_status(&mut self, id: BudgetId, write: impl FnOnce(&mut BudgetSnapshot)) {
+        let version = self.next_version();
+        let Some(budget) = self.budgets.get_mut(id.0) else { return };
+        let status = Arc::make_mut(&mut budget.snapshot);
+        write(status);
+        status.resource_version = version;
+        let snapshot = Arc::clone(&budget.snapshot);
+        self.emit(Change::Budget(snapshot));
+    }
+
+    /// One eviction, as the API server admits or refuses it.
+    pub(super) fn evict(&mut self, reference: &PodRef, grace: Option<Duration>) -> EvictAnswer {
+        let Some(id) = self.pod_of(reference) else { return EvictAnswer::Gone };
+        let Some(pod) = self.pod(id) else { return EvictAnswer::Gone };
+        if pod.snapshot.mirror {
+            // the kubelet's own: the object goes and comes back at once, and nothing has ended
+            return EvictAnswer::Accepted;
+        }
+        if !pod.snapshot.is_active() || pod.snapshot.phase == PodPhase::Pending {
+            self.begin_deletion(id, grace, Removal::Evicted);
+            return EvictAnswer::Accepted;
+        }
+        let (ready, budgets) = (pod.snapshot.ready, Arc::clone(&pod.budgets));
+        let budget = match &budgets[..] {
+            [] => None,
+            [budget] => Some(*budget),
+            _ => return EvictAnswer::MultipleBudgets,
+        };
+        if let Some(budget) = budget
+            && let Err(refused) = self.admit(budget, reference, ready)
+        {
+            return refused;
+        }
+        let healthy = pod_is_healthy(self, id);
+        self.begin_deletion(id, grace, Removal::Evicted);
+        if let Some(budget) = budget.filter(|_| healthy) {
+            self.note_overrun(budget);
+        }
+        EvictAnswer::Accepted
+    }
+
+    fn admit(&mut self, id: BudgetId, pod: &PodRef, ready: bool) -> Result<(), EvictAnswer> {
+        let Some(budget) = self.budgets.get(id.0) else { return Ok(()) };
+        let status = &budget.snapshot;
+        if !ready {
+            let spare = status.current_healthy >= status.desired_healthy && status.desired_healthy > 0;
+            match status.unhealthy_pods {
+                UnhealthyPods::AlwaysAllow => return Ok(()),
+                UnhealthyPods::IfHealthyBudget if spare => return Ok(()),
+                UnhealthyPods::IfHealthyBudget => {}
+            }
+        }
+        let refused = |retry_after| EvictAnswer::Budget { budget: Some(status.reference()), retry_after };
+        if !status.current {
+            return Err(refused(Some(STALE_RETRY)));
+        }
+        if status.disruptions_allowed <= 0 {
+            return Err(refused(None));
+        }
+        let name = pod.name.to_string();
+        self.write_status(id, |status| {
+            status.disruptions_allowed -= 1;
+            status.disrupted_pods.push(name);
+        });
+        Ok(())
+    }
+
+    fn note_overrun(&mut self, id: BudgetId) {
+        let scale = self.scale(id);
+        let Some(budget) = self.budgets.get(id.0) else { return };
+        let (_, desired) = budget.demand(scale);
+        if budget.healthy < desired {
+            let (budget, healthy) = (budget.snapshot.reference(), budget.healthy);
+            self.note(Fact::BudgetOverrun { budget, healthy, desired });
+        }
+    }
+
+    /// Budgets that have fewer healthy pods than they demand, by name.
+    #[must_use]
+    pub fn unmet_budgets(&self) -> BTreeSet<String> {
+        let budgets = self.budgets.iter().enumerate().filter(|(_, budget)| budget.exists);
+        budgets
+            .filter(|(at, budget)| budget.healthy < budget.demand(self.scale(BudgetId(*at))).1)
+            .map(|(_, budget)| budget.snapshot.reference().to_string())
+            .collect()
+    }
+}
+
+fn pod_is_healthy(world: &World, id: PodId) -> bool {
+    world.pod(id).is_some_and(super::pods::Pod::is_healthy)
+}

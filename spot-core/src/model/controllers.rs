@@ -1,0 +1,230 @@
+//! Deployments, `StatefulSets` and DaemonSets: whoever brings pods back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::node::Uid;
+use crate::pod::Controller;
+use crate::view::Change;
+
+use super::record::Removal;
+use super::spec::{BudgetSpec, WorkloadKind, WorkloadSpec};
+use super::world::{BudgetId, Event, NodeId, PodId, WorkloadId, World};
+
+/// A workload and its pods' common parts.
+pub(super) struct Workload {
+    pub(super) spec: WorkloadSpec,
+    pub(super) namespace: Arc<str>,
+    pub(super) labels: Arc<BTreeMap<String, String>>,
+    pub(super) controller: Option<Controller>,
+    pub(super) budgets: Arc<[BudgetId]>,
+    /// Pods that are not on their way out.
+    pub(super) active: u32,
+    next_name: u32,
+    /// A StatefulSet's ordinals without a pod.
+    missing: BTreeSet<u32>,
+    /// A DaemonSet's nodes without a pod.
+    bare_nodes: BTreeSet<NodeId>,
+    exists: bool,
+    dirty: bool,
+}
+
+impl World {
+    /// Creates a workload; its controller creates the pods a moment later.
+    pub fn add_workload(&mut self, spec: &WorkloadSpec) {
+        let id = self.new_workload(spec);
+        self.request_reconcile(id);
+    }
+
+    /// Creates a workload without any pods yet.
+    pub(super) fn new_workload(&mut self, spec: &WorkloadSpec) -> WorkloadId {
+        let kind = match spec.kind {
+            WorkloadKind::Deployment => Some("ReplicaSet"),
+            WorkloadKind::StatefulSet => Some("StatefulSet"),
+            WorkloadKind::DaemonSet => Some("DaemonSet"),
+            WorkloadKind::Bare => None,
+        };
+        let controller =
+            kind.map(|kind| Controller { group: "apps".into(), kind: kind.into(), uid: self.identity("workload") });
+        let mut labels: BTreeMap<String, String> = spec.labels.iter().cloned().collect();
+        labels.insert("app".to_owned(), spec.name.clone());
+        let id = WorkloadId(self.workloads.len());
+        if let Some(controller) = controller.as_ref().filter(|controller| controller.is_daemon_set()) {
+            self.emit(Change::DaemonSet(controller.uid.clone()));
+        }
+        let nodes = self.nodes.iter().enumerate().filter(|(_, node)| node.exists);
+        self.workloads.push(Workload {
+            namespace: spec.namespace.as_str().into(),
+            labels: Arc::new(labels),
+            controller,
+            budgets: Arc::new([]),
+            active: 0,
+            next_name: 0,
+            missing: (0..spec.replicas).collect(),
+            bare_nodes: nodes.map(|(at, _)| NodeId(at)).collect(),
+            exists: true,
+            dirty: false,
+            spec: spec.clone(),
+        });
+        self.match_workload(id);
+        if let Some(allowance) = spec.budget {
+            self.add_budget(&BudgetSpec {
+                namespace: spec.namespace.clone(),
+                name: spec.name.clone(),
+                app: spec.name.clone(),
+                allowance,
+                unhealthy_pods: crate::pod::UnhealthyPods::default(),
+            });
+        }
+        id
+    }
+
+    pub(super) fn workload_named(&self, name: &str) -> Option<WorkloadId> {
+        self.workloads.iter().position(|workload| workload.exists && workload.spec.name == name).map(WorkloadId)
+    }
+
+    /// Gives a workload another number of replicas.
+    pub fn scale_workload(&mut self, name: &str, replicas: u32) {
+        let Some(id) = self.workload_named(name) else { return };
+        let Some(workload) = self.workloads.get_mut(id.0) else { return };
+        let before = std::mem::replace(&mut workload.spec.replicas, replicas);
+        workload.missing.extend(before..replicas);
+        workload.missing.retain(|ordinal| *ordinal < replicas);
+        let budgets = Arc::clone(&workload.budgets);
+        for budget in budgets.iter() {
+            self.request_recompute(*budget);
+        }
+        self.request_reconcile(id);
+    }
+
+    /// Deletes a DaemonSet and leaves its pods behind, as an orphaning deletion does.
+    pub fn orphan_daemon_set(&mut self, name: &str) {
+        let Some(workload) = self.workload_named(name).and_then(|id| self.workloads.get_mut(id.0)) else { return };
+        workload.exists = false;
+        if let Some(controller) = workload.controller.clone() {
+            self.emit(Change::DaemonSetGone(controller.uid));
+        }
+    }
+
+    /// The DaemonSets that exist.
+    pub(super) fn daemon_sets(&self) -> Vec<Uid> {
+        let existing = self.workloads.iter().filter(|workload| workload.exists);
+        let controllers = existing.filter_map(|workload| workload.controller.as_ref());
+        controllers.filter(|controller| controller.is_daemon_set()).map(|controller| controller.uid.clone()).collect()
+    }
+
+    fn request_reconcile(&mut self, id: WorkloadId) {
+        if let Some(workload) = self.workloads.get_mut(id.0)
+            && !workload.dirty
+        {
+            workload.dirty = true;
+            self.after(self.settings.controller_lag, Event::Reconcile(id));
+        }
+    }
+
+    /// A pod is on its way out.
+    pub(super) fn pod_leaving(&mut self, pod: PodId) {
+        let Some(owner) = self.pod(pod).map(|pod| pod.workload) else { return };
+        let Some(workload) = self.workloads.get_mut(owner.0) else { return };
+        workload.active = workload.active.saturating_sub(1);
+        if workload.spec.kind == WorkloadKind::Deployment {
+            self.request_reconcile(owner);
+        }
+    }
+
+    /// A pod is gone.
+    pub(super) fn pod_left(&mut self, pod: PodId) {
+        let Some(pod) = self.pod(pod) else { return };
+        let (owner, node) = (pod.workload, pod.node);
+        let ordinal = pod.snapshot.name.rsplit('-').next().and_then(|ordinal| ordinal.parse::<u32>().ok());
+        let node = node.filter(|node| self.node_entry(*node).is_some_and(|node| node.exists));
+        let Some(workload) = self.workloads.get_mut(owner.0) else { return };
+        match workload.spec.kind {
+            WorkloadKind::StatefulSet => {
+                let replicas = workload.spec.replicas;
+                workload.missing.extend(ordinal.filter(|ordinal| *ordinal < replicas));
+                self.request_reconcile(owner);
+            }
+            WorkloadKind::DaemonSet => {
+                workload.bare_nodes.extend(node);
+                self.request_reconcile(owner);
+            }
+            WorkloadKind::Deployment | WorkloadKind::Bare => {}
+        }
+    }
+
+    /// A node joined: DaemonSets want to be there.
+    pub(super) fn want_daemons_on(&mut self, node: NodeId) {
+        for at in 0..self.workloads.len() {
+            let Some(workload) = self.workloads.get_mut(at) else { continue };
+            if workload.exists && workload.spec.kind == WorkloadKind::DaemonSet {
+                workload.bare_nodes.insert(node);
+                self.request_reconcile(WorkloadId(at));
+            }
+        }
+    }
+
+    pub(super) fn reconcile(&mut self, id: WorkloadId) {
+        if let Some(workload) = self.workloads.get_mut(id.0) {
+            workload.dirty = false;
+        }
+        for (pod, node) in self.create_missing(id) {
+            if let Some(node) = node {
+                self.bind(pod, node);
+            }
+        }
+        self.shrink(id);
+    }
+
+    /// Creates the pods that a workload lacks, with the node of those that belong to one.
+    pub(super) fn create_missing(&mut self, id: WorkloadId) -> Vec<(PodId, Option<NodeId>)> {
+        let Some(workload) = self.workloads.get_mut(id.0).filter(|workload| workload.exists) else {
+            return Vec::new();
+        };
+        let lacking = workload.spec.replicas.saturating_sub(workload.active);
+        let (name, kind, first) = (workload.spec.name.clone(), workload.spec.kind, workload.next_name);
+        let wanted: Vec<(u32, Option<NodeId>)> = match kind {
+            WorkloadKind::Deployment => (first..first + lacking).map(|number| (number, None)).collect(),
+            // nobody brings these back: only the first ones are ever made
+            WorkloadKind::Bare if first > 0 => Vec::new(),
+            WorkloadKind::Bare => (0..lacking).map(|number| (number, None)).collect(),
+            WorkloadKind::StatefulSet => {
+                std::mem::take(&mut workload.missing).into_iter().map(|ordinal| (ordinal, None)).collect()
+            }
+            WorkloadKind::DaemonSet => {
+                let nodes = std::mem::take(&mut workload.bare_nodes);
+                nodes.into_iter().zip(first..).map(|(node, number)| (number, Some(node))).collect()
+            }
+        };
+        workload.next_name += u32::try_from(wanted.len()).unwrap_or(u32::MAX);
+        let stable = kind == WorkloadKind::StatefulSet;
+        let mut made = Vec::new();
+        for (number, node) in wanted {
+            if node.is_some_and(|node| self.node_entry(node).is_none_or(|node| !node.exists)) {
+                continue;
+            }
+            let name = if stable { format!("{name}-{number}") } else { format!("{name}-{number:05}") };
+            made.extend(self.create_pod(id, name).map(|pod| (pod, node)));
+        }
+        made
+    }
+
+    /// Deletes what a workload has too much of, the youngest first.
+    fn shrink(&mut self, id: WorkloadId) {
+        let Some(workload) = self.workloads.get(id.0) else { return };
+        match workload.spec.kind {
+            WorkloadKind::Deployment | WorkloadKind::StatefulSet => {}
+            WorkloadKind::DaemonSet | WorkloadKind::Bare => return,
+        }
+        let surplus = workload.active.saturating_sub(workload.spec.replicas);
+        if surplus == 0 {
+            return;
+        }
+        let pods = self.pods.iter().enumerate().rev().filter(|(_, pod)| pod.workload == id && pod.is_active());
+        let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
+        let pods: Vec<PodId> = pods.map(|(at, _)| PodId(at)).take(surplus).collect();
+        for pod in pods {
+            self.begin_deletion(pod, None, Removal::Others);
+        }
+    }
+}
