@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The namespace in which the product keeps its lease and its memory.
-pub const NAMESPACE: &str = "spot-system";
+pub const NAMESPACE: &str = "spot-migrator";
 
 /// The name of the product's roles in `deploy/`.
 const ROLE: &str = "spot-migrator";

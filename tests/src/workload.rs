@@ -1,7 +1,7 @@
 //! What runs on the nodes of a test cluster.
 
 use k8s_openapi::api::{
-    apps::v1::{DaemonSet, Deployment},
+    apps::v1::{DaemonSet, Deployment, StatefulSet},
     policy::v1::PodDisruptionBudget,
 };
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::kwok::{READY_AFTER, STOP_AFTER};
 /// The label by which a workload, its pods and its budget belong together.
 pub const APP: &str = "app";
 
-/// Pods that a controller keeps up: a Deployment or a DaemonSet in namespace `default`, and perhaps a budget.
+/// Pods that a controller keeps up in namespace `default`, and perhaps a budget for them.
 #[derive(Clone, Debug)]
 pub struct Workload {
     name: String,
@@ -22,9 +22,18 @@ pub struct Workload {
     cpu: String,
 }
 
+/// What keeps the pods of a [`Workload`] up.
+#[derive(Clone, Debug)]
+pub(crate) enum Controller {
+    Deployment(Deployment),
+    StatefulSet(StatefulSet),
+    DaemonSet(DaemonSet),
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Deployment { replicas: u32 },
+    StatefulSet { replicas: u32 },
     DaemonSet,
 }
 
@@ -33,6 +42,12 @@ impl Workload {
     #[must_use]
     pub fn deployment(name: &str, replicas: u32) -> Self {
         Self::new(name, Kind::Deployment { replicas })
+    }
+
+    /// A `StatefulSet`, whose pods come back under the same name, all at once.
+    #[must_use]
+    pub fn stateful_set(name: &str, replicas: u32) -> Self {
+        Self::new(name, Kind::StatefulSet { replicas })
     }
 
     /// A DaemonSet that tolerates everything, as node agents do.
@@ -91,7 +106,7 @@ impl Workload {
     #[must_use]
     pub fn replicas(&self) -> Option<u32> {
         match self.kind {
-            Kind::Deployment { replicas } => Some(replicas),
+            Kind::Deployment { replicas } | Kind::StatefulSet { replicas } => Some(replicas),
             Kind::DaemonSet => None,
         }
     }
@@ -111,29 +126,31 @@ impl Workload {
         format!("{APP}={}", self.name)
     }
 
-    pub(crate) fn as_deployment(&self) -> Option<Deployment> {
-        let replicas = self.replicas()?;
-        let object = json!({
+    /// The object whose controller keeps the pods up.
+    pub(crate) fn controller(&self) -> Controller {
+        let mut object = json!({
             "metadata": self.metadata(),
-            "spec": {"replicas": replicas, "selector": self.match_labels(), "template": self.template()},
+            "spec": {"selector": self.match_labels(), "template": self.template()},
         });
-        Some(serde_json::from_value(object).expect("the fields are those of a Deployment"))
-    }
-
-    pub(crate) fn as_daemon_set(&self) -> Option<DaemonSet> {
+        let spec = &mut object["spec"];
         match self.kind {
-            Kind::Deployment { .. } => None,
+            Kind::Deployment { replicas } => {
+                spec["replicas"] = json!(replicas);
+                Controller::Deployment(serde_json::from_value(object).expect("the fields are those of a Deployment"))
+            }
+            Kind::StatefulSet { replicas } => {
+                spec["replicas"] = json!(replicas);
+                spec["serviceName"] = json!(self.name);
+                spec["podManagementPolicy"] = json!("Parallel");
+                Controller::StatefulSet(serde_json::from_value(object).expect("the fields are those of a StatefulSet"))
+            }
             Kind::DaemonSet => {
-                let object = json!({
-                    "metadata": self.metadata(),
-                    "spec": {"selector": self.match_labels(), "template": self.template()},
-                });
-                Some(serde_json::from_value(object).expect("the fields are those of a DaemonSet"))
+                Controller::DaemonSet(serde_json::from_value(object).expect("the fields are those of a DaemonSet"))
             }
         }
     }
 
-    pub(crate) fn as_budget(&self) -> Option<PodDisruptionBudget> {
+    pub(crate) fn budget(&self) -> Option<PodDisruptionBudget> {
         let down = self.max_unavailable?;
         let object = json!({
             "metadata": self.metadata(),

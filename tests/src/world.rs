@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use futures::future::try_join_all;
 use k8s_openapi::{
     api::{
-        apps::v1::{DaemonSet, Deployment},
+        apps::v1::{DaemonSet, Deployment, StatefulSet},
         core::v1::{Node, Pod},
         policy::v1::PodDisruptionBudget,
     },
@@ -24,7 +24,7 @@ use crate::{
     machine::Machine,
     wait::{PATIENCE, until},
     witness::Witness,
-    workload::Workload,
+    workload::{Controller, Workload},
 };
 
 /// A cluster of the test's own: control plane, kubelets, perhaps an autoscaler.
@@ -132,16 +132,7 @@ impl World {
     /// # Panics
     /// If the API server refuses.
     pub async fn create(&self, workloads: &[Workload]) {
-        let create = PostParams::default();
-        let (deployments, daemon_sets, budgets): (Api<Deployment>, Api<DaemonSet>, Api<PodDisruptionBudget>) =
-            (self.own(), self.own(), self.own());
-        // Budgets first: so no pod is ever without its own.
-        let budget = workloads.iter().filter_map(Workload::as_budget).collect::<Vec<_>>();
-        let deployment = workloads.iter().filter_map(Workload::as_deployment).collect::<Vec<_>>();
-        let daemon_set = workloads.iter().filter_map(Workload::as_daemon_set).collect::<Vec<_>>();
-        try_join_all(budget.iter().map(|one| budgets.create(&create, one))).await.expect("budgets are accepted");
-        try_join_all(deployment.iter().map(|one| deployments.create(&create, one))).await.expect("they are accepted");
-        try_join_all(daemon_set.iter().map(|one| daemon_sets.create(&create, one))).await.expect("they are accepted");
+        try_join_all(workloads.iter().map(|workload| self.create_one(workload))).await.expect("workloads are accepted");
     }
 
     /// Waits until all pods of `workloads` are ready and their budgets know it.
@@ -205,21 +196,42 @@ impl World {
         .await;
     }
 
+    async fn create_one(&self, workload: &Workload) -> kube::Result<()> {
+        let create = PostParams::default();
+        // The budget first: so no pod is ever without it.
+        if let Some(budget) = workload.budget() {
+            self.own().create(&create, &budget).await?;
+        }
+        match workload.controller() {
+            Controller::Deployment(object) => self.own().create(&create, &object).await.map(drop),
+            Controller::StatefulSet(object) => self.own().create(&create, &object).await.map(drop),
+            Controller::DaemonSet(object) => self.own().create(&create, &object).await.map(drop),
+        }
+    }
+
     async fn is_settled(&self, workload: &Workload) -> Result<(), String> {
         let text = |error: kube::Error| error.to_string();
         let name = workload.name();
-        let (ready, wanted) = if let Some(replicas) = workload.replicas() {
-            let status = self.own::<Deployment>().get(name).await.map_err(text)?.status.unwrap_or_default();
-            // Both: the pods that are wanted are ready, and no other is left.
-            (status.ready_replicas.min(status.replicas).unwrap_or(0), i32::try_from(replicas).unwrap_or(i32::MAX))
-        } else {
-            let status = self.own::<DaemonSet>().get(name).await.map_err(text)?.status.unwrap_or_default();
-            (status.number_ready, status.desired_number_scheduled.max(1))
+        let (ready, wanted) = match workload.controller() {
+            Controller::Deployment(_) => {
+                let status = self.own::<Deployment>().get(name).await.map_err(text)?.status.unwrap_or_default();
+                (status.ready_replicas.unwrap_or(0), None)
+            }
+            Controller::StatefulSet(_) => {
+                let status = self.own::<StatefulSet>().get(name).await.map_err(text)?.status.unwrap_or_default();
+                (status.ready_replicas.unwrap_or(0), None)
+            }
+            Controller::DaemonSet(_) => {
+                let status = self.own::<DaemonSet>().get(name).await.map_err(text)?.status.unwrap_or_default();
+                (status.number_ready, Some(status.desired_number_scheduled.max(1)))
+            }
         };
+        let replicas = workload.replicas().map_or(i32::MAX, |replicas| i32::try_from(replicas).unwrap_or(i32::MAX));
+        let wanted = wanted.unwrap_or(replicas);
         if ready != wanted {
             return Err(format!("{name}: {ready} of {wanted} pods are ready"));
         }
-        if workload.as_budget().is_some() {
+        if workload.budget().is_some() {
             let budget = self.own::<PodDisruptionBudget>().get(name).await.map_err(text)?;
             let status = budget.status.unwrap_or_default();
             if status.current_healthy != wanted {
