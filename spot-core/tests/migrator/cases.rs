@@ -1,0 +1,412 @@
+//! Failures from the field, each as a small test under its name.
+
+use spot_core::capacity::Class;
+use spot_core::cloud::InstanceState;
+use spot_core::error::ErrorClass;
+use spot_core::model::fault::Fault;
+use spot_core::model::{Allowance, Answer, FactRecord, Group, NodeSpec, PodLife, Removal, WorkloadSpec, WorldBuilder};
+use spot_core::node::{ClaimAnnotation, Effect, Taint, key};
+use spot_core::ports::{EvictAnswer, Instant};
+use spot_core::progress::{Outcome, OutcomeKind, Undo};
+use spot_core::reason::ReasonKind;
+
+use super::*;
+
+/// Two on-demand and two spot nodes; ten pods that stop within a second.
+fn b0() -> WorldBuilder {
+    WorldBuilder::default().on_demand(3).spot(2).deployment("web", 9)
+}
+
+fn is_delete(call: &Call) -> bool {
+    matches!(call, Call::DeleteInstance { .. } | Call::DeleteNode(_))
+}
+
+fn evicting(name: &'static str) -> impl Fn(&Call) -> bool {
+    move |call| matches!(call, Call::Evict { pod, .. } if pod.name.starts_with(name))
+}
+
+#[test]
+fn rb_01_a_failed_drain_never_reaches_the_cloud() {
+    let model =
+        WorldBuilder::default().on_demand(1).spot(1).deployment("a", 1).deployment("b", 1).deployment("c", 1).build();
+    model.with(|world| {
+        let failing = EvictAnswer::ServerError("webhook: EOF".to_owned());
+        world.fault_when(u32::MAX, Fault::Evict(failing), evicting("a-"));
+        let denied = EvictAnswer::Denied("pods/eviction is forbidden".to_owned());
+        world.fault_when(u32::MAX, Fault::Evict(denied), evicting("c-"));
+    });
+    let report = once(&model, &settings());
+    assert_eq!(calls(&model, is_delete), 0);
+    assert_eq!(calls(&model, |call| matches!(call, Call::Detach { .. })), 0, "it was never tainted");
+    let [(node, why)] = &report.failed[..] else { panic!("{report:?}") };
+    assert_eq!(&*node.name, "od-1");
+    assert!(why.contains("default/a-") && why.contains("default/c-") && !why.contains("default/b-"), "{why}");
+    assert!(report.has_failures() && report.retired.is_empty());
+    assert_clean(&model);
+}
+
+#[test]
+fn rb_02_a_group_at_its_minimum_is_refused_before_anything_is_evicted() {
+    let model = b0().group_floor(3).build();
+    let report = once(&model, &settings());
+    let Outcome::NothingEligible(kinds) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(kinds.get(&ReasonKind::GroupAtMinimum), Some(&3));
+    assert_eq!(calls(&model, |call| matches!(call, Call::WriteNode { .. } | Call::Evict { .. })), 0);
+}
+
+#[test]
+fn rb_02_a_refusal_after_the_drain_takes_everything_off_again() {
+    let model = b0().build();
+    model.with(|world| world.fault_when(1, Fault::Fail(ErrorClass::Permanent), is_delete));
+    let report = once(&model, &settings());
+    assert_eq!(report.failed.len(), 1, "{report:?}");
+    assert_eq!(names(&report.retired), ["od-2", "od-3"], "the others go");
+    assert_clean(&model);
+}
+
+#[test]
+fn rb_03_the_group_shrinks_by_what_was_removed_and_buys_nothing() {
+    let model = b0().build();
+    let report = once(&model, &settings());
+    assert_eq!(report.retired.len(), 3);
+    model.with(|world| {
+        let groups: Vec<Group> = world.groups().map(|(_, group)| group).collect();
+        assert!(groups.iter().all(|group| group.desired == 0), "{groups:?}");
+        let bought = |fact: &Fact| matches!(fact, Fact::NodeJoined { class: Class::OnDemand, .. });
+        let later = |record: &&FactRecord| record.at > Instant::default() && bought(&record.fact);
+        let bought: Vec<_> = world.facts().iter().filter(later).collect();
+        assert!(bought.is_empty(), "{bought:?}");
+    });
+}
+
+#[test]
+fn rb_04_a_node_that_can_never_be_drained_does_not_starve_the_others() {
+    let model = b0().workload(WorkloadSpec::deployment("alone", 1).budget(Allowance::MinAvailable(1))).build();
+    let report = once(&model, &settings());
+    assert_eq!(report.retired.len(), 2, "{report:?}");
+    let Outcome::NothingEligible(kinds) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(kinds.keys().collect::<Vec<_>>(), [&ReasonKind::BudgetAllowsNone]);
+    assert_clean(&model);
+}
+
+#[test]
+fn rb_04_a_drain_that_blocks_at_last_is_released_and_left_alone_for_longer_each_time() {
+    let model = WorldBuilder::default().on_demand(2).spot(2).deployment("web", 2).build();
+    model.with(|world| {
+        let webhook = EvictAnswer::Webhook("moving data".to_owned());
+        world.fault_when(u32::MAX, Fault::Evict(webhook), evicting("web-"));
+    });
+    let mut settings = settings();
+    settings.retire.drain_timeout = 10 * MINUTE;
+    let first = once(&model, &settings);
+    assert_eq!(first.failed.len(), 2, "both were tried: {first:?}");
+    assert_clean(&model);
+    let back_off = || model.with(|world| world.node("od-1").unwrap().back_off.unwrap());
+    assert_eq!(back_off().count, 1);
+    let second = once(&model, &settings);
+    assert_eq!(outcome(&second), OutcomeKind::NothingEligible, "backing off");
+    let left = back_off().until.duration_since(model.with(|world| world.wall()));
+    model.run_until(model.with(|world| world.now()) + Duration::try_from(left).unwrap() + MINUTE).unwrap();
+    assert_eq!(once(&model, &settings).failed.len(), 2);
+    let again = back_off();
+    assert_eq!(again.count, 2);
+    let wait = again.until.duration_since(model.with(|world| world.wall()));
+    assert!(wait.as_hours() >= 1, "twice as long: {wait}");
+}
+
+#[test]
+fn rb_05_a_pod_that_was_replaced_under_its_name_is_not_evicted_again() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).stateful_set("db", 1).build();
+    let (pod, uid) = model.with(|world| {
+        let pod = world.pod_named("default", "db-0").unwrap();
+        (pod.reference(), pod.uid.clone())
+    });
+    model.with(|world| {
+        let blocked = EvictAnswer::Budget { budget: None, retry_after: None };
+        world.fault_when(2, Fault::Evict(blocked), evicting("db-0"));
+        world.later(Duration::from_secs(5), move |world| world.delete_pod(&pod));
+    });
+    let report = once(&model, &settings());
+    assert_eq!(outcome(&report), OutcomeKind::AllSpot);
+    model.with(|world| {
+        let asked = world.calls().iter().filter_map(|record| match &record.call {
+            Call::Evict { pod, .. } => Some(pod.uid.clone()),
+            _other => None,
+        });
+        assert!(asked.into_iter().all(|asked| asked == uid), "only the old pod was ever asked for");
+        assert_ne!(world.pod_named("default", "db-0").unwrap().uid, uid, "the new one runs");
+    });
+}
+
+#[test]
+fn rb_06_a_machine_is_deleted_only_when_its_slowest_pod_is_gone() {
+    let slow = WorkloadSpec::deployment("q", 1).stop(Duration::from_secs(80));
+    let model = WorldBuilder::default().on_demand(1).spot(1).workload(slow).build();
+    model.with(|world| {
+        world.fault_when(1, Fault::Evict(EvictAnswer::ServerError("once".to_owned())), evicting("q-"));
+    });
+    let report = once(&model, &settings());
+    assert_eq!(outcome(&report), OutcomeKind::AllSpot);
+    model.with(|world| {
+        let lost = |fact: &Fact| matches!(fact, Fact::PodGone { removal: Removal::NodeLost, movable: true, .. });
+        assert!(!world.facts().iter().any(|record| lost(&record.fact)));
+        let graces = world.calls().iter().filter(|record| matches!(record.call, Call::Evict { grace: Some(_), .. }));
+        assert_eq!(graces.count(), 0, "each pod has its own grace period");
+    });
+}
+
+#[test]
+fn rb_06_unreadable_pods_are_not_gone() {
+    let model = b0().build();
+    model.with(|world| {
+        world.fault_when(u32::MAX, Fault::Fail(ErrorClass::Denied), |call| matches!(call, Call::LatestPods(_)));
+    });
+    let report = once(&model, &settings());
+    assert_eq!(calls(&model, is_delete), 0);
+    assert_eq!(report.failed.len(), 3, "{report:?}");
+    assert_clean(&model);
+}
+
+#[test]
+fn rb_08_a_new_node_of_the_same_name_is_neither_waited_for_nor_new() {
+    let model = b0().settings(|settings| settings.reuse_names = true).deployment("more", 30).build();
+    let report = once(&model, &settings());
+    assert_eq!(outcome(&report), OutcomeKind::AllSpot, "{report:?}");
+    assert_eq!(report.retired.len(), 3);
+}
+
+#[test]
+fn rb_08_a_machine_that_took_over_the_node_object_is_not_deleted() {
+    let slow = WorkloadSpec::deployment("slow", 1).stop(MINUTE);
+    let model = WorldBuilder::default().on_demand(1).spot(1).workload(slow).build();
+    let process = model.process();
+    model.with(|world| {
+        let id = process.id();
+        world.later(Duration::from_secs(10), move |world| {
+            world.kill_process(id);
+            world.replace_machine("od-1", Class::OnDemand);
+        });
+    });
+    assert!(matches!(try_once(&model, &process, &settings()), Err(Halt::Killed)));
+    let report = once(&model, &settings());
+    assert_eq!(outcome(&report), OutcomeKind::Recovered, "{report:?}");
+    assert_eq!(calls(&model, is_delete), 0);
+    assert_clean(&model);
+}
+
+#[test]
+fn rb_11_a_refused_deletion_leaves_no_taint_and_an_overloaded_one_is_asked_again() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
+    model.with(|world| world.fault_when(1, Fault::Fail(ErrorClass::Denied), is_delete));
+    let refused = once(&model, &settings());
+    assert_eq!(refused.failed.len(), 1);
+    assert_clean(&model);
+
+    let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
+    model.with(|world| world.fault_when(2, Fault::Fail(ErrorClass::Transient), is_delete));
+    let retried = once(&model, &settings());
+    assert_eq!(names(&retried.retired), ["od-1"]);
+}
+
+#[test]
+fn rb_11_the_autoscalers_own_taint_is_left_where_it_is() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
+    model.with(|world| {
+        world.taint_node("od-1", Taint::new(key::TO_BE_DELETED, "1767571100", Effect::NoSchedule));
+        world.fault_when(1, Fault::Fail(ErrorClass::Denied), is_delete);
+    });
+    let report = once(&model, &settings());
+    assert_eq!(report.failed.len(), 1, "{report:?}");
+    let taints = model.with(|world| world.node("od-1").unwrap().taints.clone());
+    assert!(taints.iter().any(|taint| taint.value == "1767571100"), "{taints:?}");
+}
+
+#[test]
+fn rb_12_a_taint_that_somebody_else_adds_meanwhile_survives() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
+    model.with(|world| {
+        world.later(Duration::from_millis(1), |world| {
+            world.taint_node("od-1", Taint::new("gpu", "installing", Effect::NoSchedule));
+        });
+        world.fault_when(1, Fault::Fail(ErrorClass::Denied), is_delete);
+    });
+    let _report = once(&model, &settings());
+    // Kubernetes takes its own taint for the cordon off a little later
+    model.run_until(model.with(|world| world.now()) + MINUTE).unwrap();
+    let taints = model.with(|world| world.node("od-1").unwrap().taints.clone());
+    assert_eq!(taints.iter().map(|taint| &*taint.key).collect::<Vec<_>>(), ["gpu"]);
+}
+
+#[test]
+fn rb_14_pods_that_need_on_demand_do_not_churn_every_hour() {
+    let pinned = WorkloadSpec::deployment("pinned", 4).spot_never();
+    let model = WorldBuilder::default().on_demand(2).spot(1).workload(pinned).build();
+    let notes = Notes::default();
+    let migrator = Migrator::new(model.ports(Arc::new(notes.clone())), settings());
+    let stop = Stop::default();
+    let asked = stop.clone();
+    model.with(|world| world.later(Duration::from_secs(24 * 3600), move |_| asked.set()));
+    model::block_on(&model, async { migrator.run(&stop).await }).unwrap().unwrap();
+    let exhausted = |event: &Progress| matches!(event, Progress::RunEnded { report } if outcome(report) == OutcomeKind::SpotExhausted);
+    let stopped = notes.all().iter().filter(|event| exhausted(event)).count();
+    assert!((1..=6).contains(&stopped), "{stopped} runs evicted the same pods: back-off 1, 2, 4, 6, 6 h");
+}
+
+#[test]
+fn rb_20_a_late_fallback_node_is_waited_for_and_stops_the_run() {
+    let model = WorldBuilder::default()
+        .settings(|settings| settings.autoscaler.spot_left = 0)
+        .on_demand(3)
+        .node(NodeSpec::new(Class::Spot).slots(1))
+        .deployment("web", 60)
+        .build();
+    let report = once(&model, &settings());
+    assert_eq!(outcome(&report), OutcomeKind::SpotExhausted, "{report:?}");
+    assert_eq!(names(&report.retired), ["od-1"], "no other node was begun in the twelve minutes");
+}
+
+#[test]
+fn rb_20_a_node_that_registers_anew_is_not_a_new_one() {
+    let model = b0().build();
+    model.with(|world| world.later(Duration::from_secs(30), |world| world.re_register("od-3")));
+    let report = once(&model, &settings());
+    assert_eq!(outcome(&report), OutcomeKind::AllSpot, "{report:?}");
+}
+
+#[test]
+fn rb_20_a_foreign_on_demand_node_stops_the_run_and_is_named() {
+    let model = b0().build();
+    model.with(|world| {
+        world.later(Duration::from_secs(30), |world| {
+            world.add_node(NodeSpec::new(Class::OnDemand).named("od-9"));
+        });
+    });
+    let report = once(&model, &settings());
+    let Outcome::SpotExhausted(node) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(&*node.name, "od-9");
+}
+
+#[test]
+fn rb_30_a_node_object_that_outlives_its_machine_is_deleted_after_the_clouds_word() {
+    let stuck = |settings: &mut spot_core::model::Settings| settings.node_gone = Duration::from_secs(7 * 24 * 3600);
+    let model = WorldBuilder::default().settings(stuck).on_demand(1).spot(1).deployment("web", 2).build();
+    let report = once(&model, &settings());
+    assert_eq!(names(&report.retired), ["od-1"], "{report:?}");
+    model.with(|world| {
+        let asked = world.calls().iter().any(|record| record.answer == Answer::Instance(InstanceState::Gone));
+        assert!(asked, "the cloud was asked before the Node object was deleted");
+    });
+
+    let model = WorldBuilder::default().settings(stuck).on_demand(2).spot(1).deployment("web", 2).build();
+    let mut settings = settings();
+    settings.retire.delete_node_object = false;
+    let report = once(&model, &settings);
+    assert_eq!(names(&report.departing), ["od-1", "od-2"], "reported, and the other node goes on: {report:?}");
+    assert_eq!(calls(&model, |call| matches!(call, Call::DeleteInstance { .. })), 2);
+}
+
+#[test]
+fn rb_35_pods_that_nobody_brings_back_are_seen_before_the_cordon() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).bare("pet", 1).build();
+    let report = once(&model, &settings());
+    assert_eq!(outcome(&report), OutcomeKind::NothingEligible);
+    assert_eq!(calls(&model, |call| matches!(call, Call::WriteNode { .. })), 0);
+    let mut forced = settings();
+    forced.policy.drain.force = true;
+    forced.retire.drain.force = true;
+    assert_eq!(outcome(&once(&model, &forced)), OutcomeKind::AllSpot);
+}
+
+#[test]
+fn rb_37_leftovers_are_finished_one_at_a_time() {
+    let model = b0().build();
+    model.with(|world| {
+        for name in ["od-1", "od-2", "od-3"] {
+            world.cordon(name, true);
+            world.label_node(name, key::COST_MANAGER_SELECTED, Some("true"));
+        }
+    });
+    let claimed = Arc::new(Mutex::new(0));
+    let most = Arc::clone(&claimed);
+    model.with(|world| {
+        world.after_each_call(move |world, _| {
+            let open = world.view().nodes().iter().filter(|node| node.claim != ClaimAnnotation::Absent).count();
+            let mut most = most.lock().unwrap();
+            *most = open.max(*most);
+        });
+    });
+    let report = once(&model, &settings());
+    assert_eq!(outcome(&report), OutcomeKind::Recovered);
+    assert_eq!(report.retired.len(), 3, "{report:?}");
+    assert_eq!(*claimed.lock().unwrap(), 1);
+}
+
+#[test]
+fn rb_38_a_pod_that_lands_late_is_moved_too() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).deployment("late", 1).build();
+    model.with(|world| {
+        world.later(Duration::from_secs(5), |world| {
+            world.land_pod("late", "late-comer", "od-1");
+        });
+    });
+    let report = once(&model, &settings());
+    assert_eq!(names(&report.retired), ["od-1"]);
+    model.with(|world| {
+        let lost = |fact: &Fact| matches!(fact, Fact::PodGone { removal: Removal::NodeLost, movable: true, .. });
+        assert!(!world.facts().iter().any(|record| lost(&record.fact)));
+    });
+}
+
+#[test]
+fn rb_40_a_pod_held_by_a_finalizer_ends_the_drain_at_its_deadline() {
+    let held = WorkloadSpec::deployment("f", 1).life(PodLife::Held);
+    let model = WorldBuilder::default().on_demand(1).spot(1).workload(held).build();
+    let report = once(&model, &settings());
+    let [(_, why)] = &report.failed[..] else { panic!("{report:?}") };
+    assert!(why.contains("terminating_stuck") && why.contains("default/f-"), "{why}");
+    assert_clean(&model);
+}
+
+#[test]
+fn rb_51_a_node_that_a_person_holds_is_never_taken() {
+    let model = b0().build();
+    model.with(|world| {
+        world.cordon("od-3", true);
+        world.annotate_node("od-3", key::DO_NOT_MIGRATE, Some("true"));
+        world.label_node("od-3", key::SELECTED, Some("true"));
+    });
+    let report = once(&model, &settings());
+    assert!(!names(&report.retired).contains(&"od-3"));
+    assert!(nodes(&model).contains(&"od-3".to_owned()));
+}
+
+#[test]
+fn a_person_takes_a_node_back_by_uncordoning_it() {
+    for (undo, act) in [
+        (Undo::Uncordoned, (|world| world.cordon("od-1", false)) as fn(&mut World)),
+        (Undo::MarkRemoved, |world| world.label_node("od-1", key::SELECTED, None)),
+        (Undo::OptedOut, |world| world.annotate_node("od-1", key::DO_NOT_MIGRATE, Some("true"))),
+        (Undo::ClaimRemoved, |world| world.set_claim("od-1", ClaimAnnotation::Absent)),
+    ] {
+        let slow = WorkloadSpec::deployment("slow", 2).stop(MINUTE);
+        let model = WorldBuilder::default().on_demand(1).spot(1).workload(slow).build();
+        model.with(|world| world.later(Duration::from_secs(20), act));
+        let notes = Notes::default();
+        let migrator = Migrator::new(model.ports(Arc::new(notes.clone())), settings());
+        let stop = Stop::default();
+        let report = model::block_on(&model, async { migrator.once(&stop).await }).unwrap().unwrap();
+        assert_eq!(names(&report.undone), ["od-1"], "{undo}: {report:?}");
+        assert!(!report.has_failures(), "an undo is no failure");
+        assert!(
+            notes.all().iter().any(|event| matches!(event, Progress::Undone { undo: seen, .. } if *seen == undo)),
+            "{undo}"
+        );
+        assert_eq!(calls(&model, is_delete), 0);
+        model.run_until(model.with(|world| world.now()) + MINUTE).unwrap();
+        let clean = model.with(|world| world.node("od-1").unwrap().clone());
+        assert!(
+            !clean.unschedulable && clean.claim == ClaimAnnotation::Absent && clean.taints.is_empty(),
+            "{undo}: {clean:?}"
+        );
+    }
+}
