@@ -227,8 +227,11 @@ impl<'a, N: Node> Judgement<'a, N> {
         let mut chosen: Vec<&'a N> = Vec::new();
         for node in ranked {
             let resumed = open_claim(node).is_some();
-            if chosen.len() >= room || (!resumed && free == 0) {
+            if chosen.len() >= room {
                 break;
+            }
+            if !resumed && free == 0 {
+                continue;
             }
             let left = usable.saturating_sub(usize::from(is_usable(node)));
             if left < budgets.min_remaining || self.reasons(node).next().is_some() || !self.fits(node, &mut groups) {

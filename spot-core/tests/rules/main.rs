@@ -1,0 +1,8 @@
+//! The rules that need no cluster: decisions, judgement, the drain's machine, the view and what surrounds them.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail as tests do")]
+
+mod batch;
+mod decision;
+mod judge;
+mod judge_pods;
+mod support;
