@@ -202,6 +202,10 @@ impl Requests {
         };
         let sent = async {
             let Ok(_slot) = lane.acquire().await else { return Err(call.error(ErrorClass::Permanent)) };
+            // The slot may come at the last moment, when nobody awaits the answer any more.
+            if self.clock.instant() >= by {
+                return Err(timed_out(call));
+            }
             if let Some(write) = write {
                 write.permit()?;
             }

@@ -1,0 +1,129 @@
+//! Events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use spot_core::error::Obstacle;
+use spot_core::node::{NodeRef, Uid};
+use spot_core::pod::PodRef;
+use spot_core::ports::Observer;
+use spot_core::progress::{Progress, Step};
+use spot_kube::Events;
+
+use crate::server::{ApiServer, status};
+
+const ON_NODES: &str = "POST /apis/events.k8s.io/v1/namespaces/default/events";
+const ON_PODS: &str = "POST /apis/events.k8s.io/v1/namespaces/shop/events";
+const JSON: &str = "application/json";
+
+fn at() -> Timestamp {
+    "2026-01-01T00:00:00.5Z".parse().unwrap()
+}
+
+fn a() -> NodeRef {
+    NodeRef { name: "a".into(), uid: Uid::new("uid-a"), resource_version: None }
+}
+
+fn body(namespace: &str, regarding: &str, name: &str, action: &str, reason: &str, note: &str, kind: &str) -> String {
+    format!(
+        concat!(
+            r#"{{"apiVersion":"events.k8s.io/v1","kind":"Event","metadata":{{"generateName":"{name}.","namespace":"{namespace}"}},"#,
+            r#""eventTime":"2026-01-01T00:00:00.500000Z","reportingController":"spot-migrator.io/spot-migrator","#,
+            r#""reportingInstance":"me","action":"{action}","reason":"{reason}","regarding":{regarding},"note":"{note}","type":"{kind}"}}"#,
+        ),
+        name = name,
+        namespace = namespace,
+        action = action,
+        reason = reason,
+        regarding = regarding,
+        note = note,
+        kind = kind,
+    )
+}
+
+const NODE_A: &str = r#"{"apiVersion":"v1","kind":"Node","name":"a","uid":"uid-a"}"#;
+
+/// Sends all that was queued.
+async fn published(server: &ApiServer, observe: impl FnOnce(&Events)) -> u64 {
+    let (events, worker) = Events::new(server.client(), Arc::clone(&server.clock) as _, "me");
+    observe(&events);
+    let dropped = events.dropped();
+    drop(events);
+    worker.run().await;
+    dropped
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_are_published_on_the_node() {
+    let server = ApiServer::new();
+    let note = "cordoned: its pods are moved off it";
+    server.on_body(ON_NODES, JSON, &body("default", NODE_A, "a", "Claim", "Claimed", note, "Normal")).says(201, "{}");
+    let note = "released, because its drain failed: 1 pod could not be evicted";
+    server
+        .on_body(ON_NODES, JSON, &body("default", NODE_A, "a", "Release", "Released", note, "Warning"))
+        .says(201, "{}");
+    let why = "1 pod could not be evicted".to_owned();
+    let dropped = published(&server, |events| {
+        events.observe(at(), &Progress::StepStarted { node: a(), step: Step::Claim });
+        events.observe(at(), &Progress::StepDone { node: a(), step: Step::Claim, took: Duration::ZERO });
+        events.observe(at(), &Progress::Released { node: a(), step: Step::Drain, why });
+    })
+    .await;
+    assert_eq!(dropped, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blocked_pod_is_told_of_on_node_and_pod_and_not_again_for_a_while() {
+    let server = ApiServer::new();
+    let pod = PodRef { namespace: "shop".into(), name: "db-0".into(), uid: Uid::new("u1") };
+    let note = "pod shop/db-0 has been in the way for 60 s: multiple_budgets";
+    server
+        .on_body(ON_NODES, JSON, &body("default", NODE_A, "a", "Drain", "PodBlocked", note, "Warning"))
+        .says(201, "{}");
+    let note = "can't be moved off node a for 60 s: multiple_budgets";
+    let regarding = r#"{"apiVersion":"v1","kind":"Pod","namespace":"shop","name":"db-0","uid":"u1"}"#;
+    server
+        .on_body(ON_PODS, JSON, &body("shop", regarding, "db-0", "Drain", "PodBlocked", note, "Warning"))
+        .says(201, "{}");
+    published(&server, |events| {
+        let blocked =
+            Progress::PodBlocked { node: a(), pod, obstacle: Obstacle::MultipleBudgets, since: Duration::from_mins(1) };
+        events.observe(at(), &blocked);
+        events.observe(at() + Duration::from_secs(299), &blocked);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_note_is_cut_between_characters_to_what_the_server_takes() {
+    let server = ApiServer::new();
+    let start = "still on its way out: ";
+    let note = format!("{start}{}", "ä".repeat((1024 - start.len()) / 2));
+    server
+        .on_body(ON_NODES, JSON, &body("default", NODE_A, "a", "Delete", "Departing", &note, "Warning"))
+        .says(201, "{}");
+    published(&server, |events| {
+        events.observe(at(), &Progress::Departing { node: a(), why: "ä".repeat(2000) });
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_can_not_be_published_is_dropped_and_counted_and_holds_nothing_up() {
+    let server = ApiServer::new();
+    let note = "the node and its machine are gone";
+    let retired = body("default", NODE_A, "a", "Retire", "Retired", note, "Normal");
+    server.on_body(ON_NODES, JSON, &retired).says(403, status(403, "Forbidden", "no"));
+    server.on_body(ON_NODES, JSON, &retired).hangs();
+    for _ in 2..256 {
+        server.on_body(ON_NODES, JSON, &retired).says(201, "{}");
+    }
+    let (events, worker) = Events::new(server.client(), Arc::clone(&server.clock) as _, "me");
+    for _ in 0..300 {
+        events.observe(at(), &Progress::Retired { node: a() });
+    }
+    assert_eq!(events.dropped(), 300 - 256);
+    drop(events);
+    worker.run().await;
+}

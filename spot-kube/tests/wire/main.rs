@@ -1,0 +1,20 @@
+//! What goes over the wire: method, address, headers and body of every request, and what every answer means.
+
+#[cfg(test)]
+mod events;
+#[cfg(test)]
+mod eviction;
+#[cfg(test)]
+mod memory;
+#[cfg(test)]
+mod node_object;
+#[cfg(test)]
+mod nodes;
+#[cfg(test)]
+mod preflight;
+#[cfg(test)]
+mod saved;
+#[cfg(test)]
+mod server;
+#[cfg(test)]
+mod view;
