@@ -148,7 +148,8 @@ impl Machine {
         if !refused.is_empty() {
             return Next::Failed(refused);
         }
-        self.pods.retain(|uid, _| to_go.iter().any(|(pod, _)| pod.uid == *uid));
+        // The view has a node's pods in the order of their UIDs.
+        self.pods.retain(|uid, _| to_go.binary_search_by(|(pod, _)| pod.uid.cmp(uid)).is_ok());
         if self.pods.values().any(|pod| matches!(pod.state, State::Denied(_))) {
             return Next::Failed(self.in_the_way(view, &node.name));
         }
@@ -200,8 +201,7 @@ impl Machine {
                         view.budget(budget).is_none_or(|now| now.resource_version != *version && !now.refuses(pod))
                     });
                     if now < *until && !moved {
-                        let forced = self.policy.delete_blocked.filter(|at| now < *at);
-                        return Ready::Later(forced.map_or(*until, |at| at.min(*until)));
+                        return Ready::Later(self.or_deletion(*until, now));
                     }
                     if now >= *until {
                         // The time is up: the server decides, whatever the view says.
@@ -224,11 +224,19 @@ impl Machine {
         let asked = asked.map_or(0, |(_, asked)| *asked);
         let full = budget.current && pod.ready && budget.disruptions_allowed <= asked;
         if full || budget.refuses(pod) {
+            if self.policy.delete_blocked.is_some_and(|at| now >= at) {
+                return Ready::Now { budget: None, delete: true };
+            }
             let obstacle = Obstacle::Budget(key.to_string());
             self.wait(&pod.uid, obstacle, now + BUDGET_FALLBACK, Some((key, budget.resource_version.clone())), now);
-            return Ready::Later(now + BUDGET_FALLBACK);
+            return Ready::Later(self.or_deletion(now + BUDGET_FALLBACK, now));
         }
         self.unless_paused(now, Some((key, budget.resource_version.clone())))
+    }
+
+    /// That time, or the one at which blocked pods are deleted, if it comes earlier.
+    fn or_deletion(&self, at: Instant, now: Instant) -> Instant {
+        self.policy.delete_blocked.filter(|delete| now < *delete).map_or(at, |delete| at.min(delete))
     }
 
     fn unless_paused(&self, now: Instant, budget: Option<(BudgetRef, String)>) -> Ready {
@@ -272,7 +280,7 @@ impl Machine {
             }
             Ok(EvictAnswer::Overloaded { retry_after }) => {
                 let wait = retry_after.unwrap_or(wait).max(FIRST_WAIT);
-                self.pause = Some(now + wait);
+                self.pause = self.pause.max(Some(now + wait));
                 (Obstacle::ServerError("overloaded".to_owned()), wait, None)
             }
             Ok(EvictAnswer::MultipleBudgets) => (Obstacle::MultipleBudgets, wait, None),

@@ -3,6 +3,8 @@
 
 mod batch;
 mod decision;
+mod drain_forced;
+mod drain_machine;
 mod judge;
 mod judge_pods;
 mod support;

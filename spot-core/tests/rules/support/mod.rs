@@ -1,6 +1,7 @@
 //! Objects to build tests from, and strategies that generate them.
 
 pub(crate) mod build;
+pub(crate) mod drain;
 pub(crate) mod generate;
 pub(crate) mod scene;
 

@@ -1,0 +1,143 @@
+//! The forced drain: the machine dies anyway, so that little is obeyed, and nothing past its end.
+
+use std::time::Duration;
+
+use spot_core::drain::machine::{DrainPolicy, Removal};
+use spot_core::drain::plan::DrainRules;
+use spot_core::node::key;
+use spot_core::pod::PodSnapshot;
+use spot_core::ports::EvictAnswer;
+use spot_core::view::Change;
+
+use crate::support::build::{budget, daemon_pod, pod, secs, uid};
+use crate::support::drain::{Bench, budget_answer, forced, planned, second};
+
+fn with_grace(name: &str, grace: u64) -> PodSnapshot {
+    PodSnapshot { grace: secs(grace), ..pod(name, name, "od-1") }
+}
+
+fn by_name(removals: &[Removal]) -> Vec<(&str, Option<Duration>, bool)> {
+    removals.iter().map(|removal| (&*removal.pod.name, removal.grace, removal.delete)).collect()
+}
+
+#[test]
+fn rb_15_a_forced_drain_evicts_at_once_caps_the_grace_and_deletes_what_budgets_hold_back() {
+    let mut bench = Bench::new(forced());
+    bench.now = second(10);
+    bench.put(with_grace("a", 30));
+    bench.put(with_grace("b", 600));
+    bench.put(with_grace("c", 20));
+    bench.budget(budget("c", 0));
+    let (removals, wake) = bench.work();
+    assert_eq!(by_name(&removals), [("a", None, false), ("b", Some(secs(100)), false)]);
+    assert_eq!(wake, second(20), "the budget's pod is tried after ten seconds");
+
+    bench.now = second(20);
+    assert_eq!(by_name(&bench.work().0), [("c", None, false)]);
+    bench.answer("c", EvictAnswer::Budget { budget: None, retry_after: Some(secs(300)) });
+    assert_eq!(bench.wake(), second(60), "the server's time is past the point at which it is deleted");
+
+    bench.now = second(60);
+    let (removals, _) = bench.work();
+    assert_eq!(by_name(&removals), [("c", None, true)]);
+    assert_eq!(bench.work().0, [], "once");
+}
+
+#[test]
+fn nothing_is_deleted_before_its_time_nor_what_an_eviction_can_move() {
+    let mut bench = Bench::new(forced());
+    bench.put(with_grace("a", 30));
+    bench.put(with_grace("c", 30));
+    bench.budget(budget("c", 0));
+    assert_eq!(by_name(&bench.work().0), [("a", None, false)]);
+    bench.answer("a", EvictAnswer::ServerError("boom".to_owned()));
+    while bench.now < second(60) {
+        for name in bench.evicts() {
+            bench.answer(&name, budget_answer());
+        }
+        bench.pass(secs(1));
+    }
+    bench.put(with_grace("late", 5));
+    let (removals, _) = bench.work();
+    assert_eq!(by_name(&removals), [("a", None, true), ("c", None, true), ("late", None, false)]);
+}
+
+#[test]
+fn a_pod_that_a_budget_holds_back_is_deleted_on_time_though_it_was_never_asked_for() {
+    let mut bench = Bench::new(forced());
+    bench.now = second(57);
+    bench.put(with_grace("c", 5));
+    bench.budget(budget("c", 0));
+    assert_eq!(bench.wake(), second(60));
+
+    // Seen for the first time when that time is over.
+    let mut bench = Bench::new(forced());
+    bench.now = second(61);
+    bench.put(with_grace("c", 5));
+    bench.budget(budget("c", 0));
+    assert_eq!(by_name(&bench.work().0), [("c", None, true)]);
+}
+
+#[test]
+fn rb_56_a_forced_drain_moves_pods_that_opted_out_or_that_nobody_brings_back() {
+    let mut bench = Bench::new(forced());
+    bench.view.apply(Change::DaemonSet(uid("agent")));
+    bench.put(PodSnapshot { opted_out: Some(key::SAFE_TO_EVICT), ..with_grace("opted-out", 5) });
+    bench.put(PodSnapshot { controller: None, ..with_grace("bare", 5) });
+    bench.put(PodSnapshot { empty_dir: true, ..with_grace("local", 5) });
+    bench.put(PodSnapshot { mirror: true, ..with_grace("mirror", 5) });
+    bench.put(daemon_pod("daemon", "agent", "od-1"));
+    assert_eq!(bench.evicts(), ["bare", "local", "opted-out"]);
+}
+
+#[test]
+fn the_configured_grace_is_capped_too() {
+    let rules = DrainRules { pod_grace: Some(secs(45)), ..DrainRules::default() };
+    for (now, expected) in [(0, 45), (70, 40), (109, 1)] {
+        let mut bench = Bench::new(DrainPolicy { rules: rules.clone(), ..forced() });
+        bench.now = second(now);
+        bench.put(with_grace("a", 600));
+        assert_eq!(bench.work().0[0].grace, Some(secs(expected)), "at {now} s");
+    }
+}
+
+#[test]
+fn a_planned_drain_never_deletes_and_never_caps() {
+    let mut bench = Bench::new(planned());
+    bench.put(with_grace("a", 86_400));
+    bench.put(with_grace("c", 30));
+    bench.budget(budget("c", 0));
+    while bench.now < second(3_600) {
+        for Removal { pod, grace, delete } in bench.work().0 {
+            assert!(grace.is_none() && !delete, "{pod}");
+            bench.answer(&pod.name, budget_answer());
+        }
+        bench.now = bench.now + secs(10);
+    }
+    assert_eq!(bench.failure().len(), 2);
+}
+
+#[test]
+fn a_planned_drain_that_is_tightened_becomes_a_forced_one() {
+    let mut bench = Bench::new(planned());
+    bench.put(with_grace("c", 600));
+    bench.put(PodSnapshot { controller: None, deletion: None, ..with_grace("z", 5) });
+    assert_eq!(bench.failure(), ["shop/z (unmanaged_pod: pod shop/z)"]);
+    bench.machine.tighten(second(100), second(50));
+    bench.budget(budget("c", 0));
+    assert_eq!(bench.evicts(), ["z"]);
+    bench.now = second(50);
+    assert_eq!(by_name(&bench.work().0), [("c", Some(secs(50)), true)]);
+}
+
+#[test]
+fn tightening_never_puts_a_deadline_off() {
+    let mut bench = Bench::new(forced());
+    bench.machine.tighten(second(500), second(400));
+    bench.put(with_grace("c", 5));
+    bench.budget(budget("c", 0));
+    bench.now = second(50);
+    assert_eq!(bench.wake(), second(60));
+    bench.now = second(110);
+    assert_eq!(bench.failure(), ["shop/c (budget_allows_none: budget shop/c)"]);
+}
