@@ -1,3 +1,23 @@
-//! Wiring.
+//! The wiring of `spot-migrator`: arguments and environment become one configuration, ports become a migrator, what it
+//! reports becomes log lines, metrics and Events, and how it ends becomes an exit code. It decides nothing.
+//!
+//! ```text
+//!  arguments, environment ──► cli ──► config ──► settings ──► Migrator ◄── ports: spot-kube, or the model
+//!                                                               │
+//!                                exit ◄── outcome ◄─────────────┴──► observers: log · metrics · http · Events
+//! ```
 
+pub mod cli;
 pub mod config;
+pub mod connection;
+pub mod exit;
+pub mod http;
+pub mod log;
+pub mod metrics;
+pub mod observers;
+pub mod output;
+pub mod run;
+pub mod schedule;
+pub mod settings;
+pub mod signals;
+pub mod telemetry;

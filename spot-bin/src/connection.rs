@@ -1,0 +1,211 @@
+//! The configuration and the cluster, as arguments and environment name them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use spot_core::error::{ErrorClass, PortError, chain};
+use spot_core::ports::{Clock, CloudProvider};
+use spot_kube::preflight::Features;
+use spot_kube::{Access, KubeCluster, NodeObject, Right, TokioClock};
+use tracing::warn;
+
+use crate::cli::{AccessArgs, ConfigArgs, Environment};
+use crate::config::{self, Config};
+use crate::exit::Fault;
+
+/// How long the API server may take for one round of questions.
+const ATTEMPT: Duration = Duration::from_secs(15);
+/// The pause between two rounds.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// A cluster that has not been talked to yet.
+pub struct Connection {
+    /// The client that all use.
+    pub client: kube::Client,
+    /// The port to the cluster.
+    pub cluster: Arc<KubeCluster>,
+    /// The clocks.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("cluster", &self.cluster).finish_non_exhaustive()
+    }
+}
+
+/// The configuration in force.
+///
+/// # Errors
+/// When the file can't be read, or a value is refused: each with its place and the remedy.
+pub fn configuration(
+    args: &ConfigArgs,
+    environment: &Environment,
+    overrides: &BTreeMap<String, String>,
+) -> Result<Config, Fault> {
+    let file = args.config.as_deref().map(read).transpose().map_err(Fault::usage)?;
+    let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
+    Config::load(file, environment.all(), overrides).map_err(Fault::usage)
+}
+
+fn read(path: &Path) -> anyhow::Result<(String, String)> {
+    let name = path.display().to_string();
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("can't read the configuration {name}: name a file that exists with --config"))?;
+    Ok((name, text))
+}
+
+/// How the cluster is reached: by the pod's own account in a pod, unless a kubeconfig is asked for.
+#[must_use]
+pub fn access(args: &AccessArgs, environment: &Environment) -> Access {
+    let AccessArgs { kubeconfig, context } = args;
+    let asked_for = kubeconfig.is_some() || context.is_some() || environment.get("KUBECONFIG").is_some();
+    // Kubernetes sets it in every pod. A kubeconfig that happens to lie in the image must not win there.
+    let in_pod = environment.get("KUBERNETES_SERVICE_HOST").is_some();
+    if in_pod && !asked_for {
+        Access::InCluster
+    } else {
+        Access::Kubeconfig { path: kubeconfig.clone(), context: context.clone() }
+    }
+}
+
+impl Connection {
+    /// A client and the port on it. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// When address or credentials can't be read.
+    pub async fn open(args: &AccessArgs, environment: &Environment, config: &Config) -> Result<Self, Fault> {
+        let access = access(args, environment);
+        let client = spot_kube::connect(&access)
+            .await
+            .context("no cluster to reach: name a kubeconfig with --kubeconfig or KUBECONFIG, or run in a pod")
+            .map_err(Fault::usage)?;
+        let namespace = [config.state.namespace.as_deref(), environment.get("POD_NAMESPACE")];
+        let namespace = namespace.into_iter().flatten().next().unwrap_or_else(|| client.default_namespace()).to_owned();
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let settings =
+            spot_kube::Settings { namespace, config_map: config.state.config_map.clone(), clock: Arc::clone(&clock) };
+        let cluster = Arc::new(KubeCluster::new(client.clone(), settings));
+        Ok(Self { client, cluster, clock })
+    }
+
+    /// The rights that are missing for these features, from the first answer within `patience`; one attempt at least.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or refuses to.
+    pub async fn missing_rights(&self, features: &Features, patience: Duration) -> Result<Vec<Right>, Fault> {
+        let until = self.clock.instant() + patience;
+        loop {
+            let by = self.clock.instant() + ATTEMPT;
+            let error = match self.cluster.missing_rights(features, by).await {
+                Ok(missing) => return Ok(missing),
+                Err(error) => error,
+            };
+            let next = self.clock.instant() + PAUSE;
+            if !may_pass(&error) || next > until {
+                let what = "the API server can't be asked what we may do: look at the address, the network and the \
+                            credentials";
+                return Err(Fault::failed(anyhow::Error::new(error).context(what)));
+            }
+            warn!(error = chain(&error), "the API server does not answer yet; trying again");
+            self.clock.sleep_until(next).await;
+        }
+    }
+}
+
+fn may_pass(error: &PortError) -> bool {
+    match error.class {
+        ErrorClass::Transient | ErrorClass::Timeout => true,
+        ErrorClass::Denied | ErrorClass::Permanent | ErrorClass::NotLeader => false,
+    }
+}
+
+/// Refuses to work without these rights.
+///
+/// # Errors
+/// Names each of them.
+pub fn need(missing: &[Right]) -> Result<(), Fault> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();
+    let (count, list) = (missing.len(), missing.join(", "));
+    let rights = if count == 1 { "a right is".to_owned() } else { format!("{count} rights are") };
+    Err(Fault::failed(anyhow!("{rights} missing: {list}: grant what `deploy/rbac.yaml` grants; nothing was touched")))
+}
+
+/// The provider of `node-object`.
+///
+/// # Errors
+/// When the configuration names another one.
+pub fn provider(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<NodeObject>, Fault> {
+    match &config.cloud_provider {
+        config::CloudProvider::NodeObject => {
+            let labels = config.selection.capacity_labels.clone();
+            Ok(Arc::new(NodeObject::new(labels, config.load_balancer.drain, Arc::clone(clock))))
+        }
+        config::CloudProvider::Aws(_) => Err(Fault::usage(anyhow!(
+            "the configuration is refused: cloudProvider.name: `aws` is not part of this build: write `node-object`"
+        ))),
+    }
+}
+
+/// The same as a port.
+///
+/// # Errors
+/// As [`provider`].
+pub fn cloud(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<dyn CloudProvider>, Fault> {
+    Ok(provider(config, clock)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    const POD: (&str, &str) = ("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+    const KUBECONFIG: (&str, &str) = ("KUBECONFIG", "/home/me/config");
+
+    fn environment(variables: &[(&str, &str)]) -> Environment {
+        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[rstest]
+    #[case::in_a_pod_its_own_account(&[POD], None, true)]
+    #[case::in_a_pod_a_kubeconfig_that_is_asked_for(&[POD, KUBECONFIG], None, false)]
+    #[case::in_a_pod_a_context_that_is_asked_for(&[POD], Some("kind"), false)]
+    #[case::elsewhere_what_kubectl_would_read(&[], None, false)]
+    fn the_pods_own_account_wins_unless_a_kubeconfig_is_asked_for(
+        #[case] variables: &[(&str, &str)],
+        #[case] context: Option<&str>,
+        #[case] in_cluster: bool,
+    ) {
+        let args = AccessArgs { kubeconfig: None, context: context.map(str::to_owned) };
+        assert_eq!(access(&args, &environment(variables)) == Access::InCluster, in_cluster);
+    }
+
+    #[test]
+    fn a_missing_right_is_named() {
+        let right = Right { resource: "pods", subresource: Some("eviction"), verb: "create", ..Right::default() };
+        let fault = need(&[right]).expect_err("it is missing");
+        let said = fault.error.to_string();
+        assert!(said.contains("create pods/eviction") && said.contains("nothing was touched"), "{said}");
+        assert_eq!(fault.exit, crate::exit::Exit::Failed);
+        assert!(need(&[]).is_ok());
+    }
+
+    #[test]
+    fn a_configuration_that_is_not_there_is_a_usage_error_that_names_it() {
+        let args = ConfigArgs { config: Some(PathBuf::from("/no/such.yaml")) };
+        let fault = configuration(&args, &Environment::default(), &BTreeMap::new()).expect_err("it is not there");
+        assert!(fault.error.to_string().contains("/no/such.yaml"), "{:#}", fault.error);
+        assert_eq!(fault.exit, crate::exit::Exit::Usage);
+    }
+}

@@ -1,0 +1,409 @@
+//! What the core reports, as numbers for Prometheus.
+//!
+//! Every series is there from the start, at 0, and labels come from closed lists only: an alert never misses a series
+//! that has not begun, and no node's name makes a new one.
+
+use jiff::Timestamp;
+use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{
+    Encoder as _, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
+};
+use spot_core::capacity::Class;
+use spot_core::error::ErrorClass;
+use spot_core::ports::Observer;
+use spot_core::progress::{Answered, OutcomeKind, Progress, Step};
+use spot_core::reason::ReasonKind;
+
+/// From a patch to the longest drain of the defaults.
+const STEP_SECONDS: [f64; 12] = [0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1200.0, 1800.0, 3600.0];
+
+/// The numbers, and the registry that hands them out.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+    success: Twice,
+    failure: Twice,
+    nodes: IntGaugeVec,
+    eligible: IntGauge,
+    refused: IntGaugeVec,
+    steps: HistogramVec,
+    step_failures: IntCounterVec,
+    evictions: IntCounterVec,
+    pods_moved: IntCounter,
+    retired: IntCounter,
+    runs: IntCounterVec,
+    problems: IntCounterVec,
+    last_success: Gauge,
+    next_run: Gauge,
+    leader: IntGauge,
+}
+
+/// One count under our name and under that of cost-manager, whose alerts go on working.
+#[derive(Clone, Debug)]
+struct Twice(IntCounter, IntCounter);
+
+impl Twice {
+    fn inc(&self) {
+        self.0.inc();
+        self.1.inc();
+    }
+}
+
+/// Makes metrics and takes them into a registry.
+struct Maker<'r>(&'r Registry);
+
+impl Metrics {
+    /// All of them, at 0, in a registry of their own.
+    ///
+    /// # Errors
+    /// When two have the same name.
+    pub fn new() -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let make = Maker(&registry);
+        let metrics = Self {
+            success: make.twice(
+                "spot_migrator_operation_success_total",
+                "Nodes retired, and runs that found nothing left to do.",
+            )?,
+            failure: make.twice(
+                "spot_migrator_operation_failure_total",
+                "Runs in which a node failed, or that could not read the cluster or the cloud.",
+            )?,
+            nodes: make.gauges(
+                "spot_migrator_nodes",
+                "Nodes by class, as the last run found them.",
+                "class",
+                Class::ALL.map(Class::as_str),
+            )?,
+            eligible: make.kept(IntGauge::new(
+                "spot_migrator_nodes_eligible",
+                "Nodes that may be retired, as the last run judged them.",
+            )?)?,
+            refused: make.gauges(
+                "spot_migrator_nodes_refused",
+                "Candidates that may not be retired, by their first reason, as the last run judged them.",
+                "reason",
+                ReasonKind::ALL.map(ReasonKind::as_str),
+            )?,
+            steps: make.histograms(
+                "spot_migrator_step_duration_seconds",
+                "How long the steps of a retirement took that ended well.",
+                "step",
+                Step::ALL.map(Step::as_str),
+            )?,
+            step_failures: make.counters(
+                "spot_migrator_step_failures_total",
+                "Retirements that failed, by the step in which they did.",
+                "step",
+                Step::ALL.map(Step::as_str),
+            )?,
+            evictions: make.counters(
+                "spot_migrator_evictions_total",
+                "Evictions asked for, by the answer.",
+                "answer",
+                Answered::ALL.map(Answered::as_str),
+            )?,
+            pods_moved: make
+                .kept(IntCounter::new("spot_migrator_pods_moved_total", "Pods whose eviction was accepted.")?)?,
+            retired: make.kept(IntCounter::new(
+                "spot_migrator_nodes_retired_total",
+                "Nodes that are gone with their machines.",
+            )?)?,
+            runs: make.counters(
+                "spot_migrator_runs_total",
+                "Runs that ended, by their outcome.",
+                "outcome",
+                OutcomeKind::ALL.map(OutcomeKind::as_str),
+            )?,
+            problems: make.counters(
+                "spot_migrator_problems_total",
+                "Calls that failed without ending the run, by class.",
+                "class",
+                ErrorClass::ALL.map(ErrorClass::as_str),
+            )?,
+            last_success: make.kept(Gauge::new(
+                "spot_migrator_last_success_timestamp_seconds",
+                "When a run last ended without a failure, in seconds since 1970; 0: not yet.",
+            )?)?,
+            next_run: make.kept(Gauge::new(
+                "spot_migrator_next_run_timestamp_seconds",
+                "When the next run begins, in seconds since 1970; 0: not known yet.",
+            )?)?,
+            leader: make.kept(IntGauge::new("spot_migrator_leader", "1 if this process may write.")?)?,
+            registry: registry.clone(),
+        };
+        let version = Opts::new("spot_migrator_build_info", "1, with the version as a label.")
+            .const_label("version", env!("CARGO_PKG_VERSION"));
+        make.kept(IntGauge::with_opts(version)?)?.set(1);
+        registry.register(Box::new(ProcessCollector::for_self()))?;
+        Ok(metrics)
+    }
+
+    /// Whether this process may write.
+    pub fn leads(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+    }
+
+    /// Everything, as Prometheus reads it.
+    ///
+    /// # Errors
+    /// When it can't be written as text.
+    pub fn text(&self) -> Result<String, prometheus::Error> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+impl Observer for Metrics {
+    fn observe(&self, at: Timestamp, event: &Progress) {
+        match event {
+            Progress::RunStarted { nodes } => {
+                for class in Class::ALL {
+                    self.nodes.with_label_values(&[class.as_str()]).set(count(nodes.get(&class)));
+                }
+            }
+            Progress::Judged { eligible, refused } => {
+                self.eligible.set(count(Some(eligible)));
+                for kind in ReasonKind::ALL {
+                    self.refused.with_label_values(&[kind.as_str()]).set(count(refused.get(&kind)));
+                }
+            }
+            Progress::StepDone { node: _, step, took } => {
+                self.step(*step).observe(took.as_secs_f64());
+            }
+            Progress::Evicted { node: _, pod: _, answered } => {
+                self.evictions.with_label_values(&[answered.as_str()]).inc();
+                if *answered == Answered::Accepted {
+                    self.pods_moved.inc();
+                }
+            }
+            Progress::Retired { node: _ } => {
+                self.retired.inc();
+                self.success.inc();
+            }
+            Progress::Released { node: _, step, why: _ } => {
+                self.step_failures.with_label_values(&[step.as_str()]).inc();
+            }
+            Progress::Problem { node: _, class, what: _ } => {
+                self.problems.with_label_values(&[class.as_str()]).inc();
+            }
+            Progress::RunEnded { report } => {
+                self.runs.with_label_values(&[report.outcome.kind().as_str()]).inc();
+                if report.found_nothing_to_do() {
+                    self.success.inc();
+                }
+                if report.has_failures() {
+                    self.failure.inc();
+                } else {
+                    self.last_success.set(seconds(at));
+                }
+            }
+            Progress::RunFailed { why: _ } => self.failure.inc(),
+            Progress::NextRun { at } => self.next_run.set(seconds(*at)),
+            Progress::WouldRetire { .. }
+            | Progress::Waiting { .. }
+            | Progress::StepStarted { .. }
+            | Progress::PodBlocked { .. }
+            | Progress::Undone { .. }
+            | Progress::Departing { .. }
+            | Progress::Created { .. } => {}
+        }
+    }
+}
+
+impl Metrics {
+    fn step(&self, step: Step) -> Histogram {
+        self.steps.with_label_values(&[step.as_str()])
+    }
+}
+
+impl Maker<'_> {
+    fn kept<M: Collector + Clone + 'static>(&self, metric: M) -> Result<M, prometheus::Error> {
+        self.0.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    fn twice(&self, name: &str, help: &str) -> Result<Twice, prometheus::Error> {
+        let theirs = format!("cost_manager_{name}");
+        let as_theirs = format!("{help} As {name}, under the name that cost-manager gave it.");
+        Ok(Twice(self.kept(IntCounter::new(name, help)?)?, self.kept(IntCounter::new(theirs, as_theirs)?)?))
+    }
+
+    fn counters<const N: usize>(
+        &self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: [&str; N],
+    ) -> Result<IntCounterVec, prometheus::Error> {
+        let counters = self.kept(IntCounterVec::new(Opts::new(name, help), &[label])?)?;
+        for value in values {
+            counters.get_metric_with_label_values(&[value])?;
+        }
+        Ok(counters)
+    }
+
+    fn gauges<const N: usize>(
+        &self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: [&str; N],
+    ) -> Result<IntGaugeVec, prometheus::Error> {
+        let gauges = self.kept(IntGaugeVec::new(Opts::new(name, help), &[label])?)?;
+        for value in values {
+            gauges.get_metric_with_label_values(&[value])?;
+        }
+        Ok(gauges)
+    }
+
+    fn histograms<const N: usize>(
+        &self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: [&str; N],
+    ) -> Result<HistogramVec, prometheus::Error> {
+        let opts = HistogramOpts::new(name, help).buckets(STEP_SECONDS.to_vec());
+        let histograms = self.kept(HistogramVec::new(opts, &[label])?)?;
+        for value in values {
+            histograms.get_metric_with_label_values(&[value])?;
+        }
+        Ok(histograms)
+    }
+}
+
+fn count(nodes: Option<&usize>) -> i64 {
+    nodes.map_or(0, |nodes| i64::try_from(*nodes).unwrap_or(i64::MAX))
+}
+
+fn seconds(at: Timestamp) -> f64 {
+    at.as_duration().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use spot_core::node::{NodeRef, Uid};
+    use spot_core::progress::{Outcome, Report};
+
+    use super::*;
+
+    fn metrics() -> Metrics {
+        Metrics::new().expect("names are distinct")
+    }
+
+    /// Our own series and their values; those of the process come from the system.
+    fn series(metrics: &Metrics) -> BTreeMap<String, String> {
+        let text = metrics.text().expect("it is text");
+        let lines = text.lines().filter(|line| !line.starts_with('#') && line.contains("spot_migrator"));
+        lines
+            .map(|line| {
+                let (name, value) = line.rsplit_once(' ').expect("a series has a value");
+                (name.to_owned(), value.to_owned())
+            })
+            .collect()
+    }
+
+    fn node() -> NodeRef {
+        NodeRef { name: Arc::from("ip-10-0-0-1"), uid: Uid::new("1"), resource_version: None }
+    }
+
+    fn report(outcome: Outcome) -> Report {
+        Report {
+            outcome,
+            retired: Vec::new(),
+            failed: Vec::new(),
+            undone: Vec::new(),
+            departing: Vec::new(),
+            evictions: 0,
+        }
+    }
+
+    #[test]
+    fn every_series_is_there_at_0_from_the_start() {
+        let series = series(&metrics());
+        let mut expected = vec![
+            "spot_migrator_operation_success_total".to_owned(),
+            "spot_migrator_operation_failure_total".to_owned(),
+            "cost_manager_spot_migrator_operation_success_total".to_owned(),
+            "cost_manager_spot_migrator_operation_failure_total".to_owned(),
+            "spot_migrator_last_success_timestamp_seconds".to_owned(),
+            "spot_migrator_next_run_timestamp_seconds".to_owned(),
+            "spot_migrator_leader".to_owned(),
+            "spot_migrator_pods_moved_total".to_owned(),
+        ];
+        let word = |name: &str, label: &str, value: &str| format!("spot_migrator_{name}{{{label}=\"{value}\"}}");
+        expected.extend(Class::ALL.map(|class| word("nodes", "class", class.as_str())));
+        expected.extend(ReasonKind::ALL.map(|kind| word("nodes_refused", "reason", kind.as_str())));
+        expected.extend(Step::ALL.map(|step| word("step_duration_seconds_count", "step", step.as_str())));
+        expected.extend(Answered::ALL.map(|answer| word("evictions_total", "answer", answer.as_str())));
+        expected.extend(OutcomeKind::ALL.map(|kind| word("runs_total", "outcome", kind.as_str())));
+        for name in expected {
+            assert_eq!(series.get(&name).map(String::as_str), Some("0"), "{name}");
+        }
+        let moved = series.iter().filter(|(name, value)| *value != "0" && !name.contains("build_info"));
+        assert_eq!(moved.count(), 0);
+    }
+
+    #[test]
+    fn nothing_that_happens_makes_a_new_series() {
+        let metrics = metrics();
+        let before: Vec<_> = series(&metrics).into_keys().collect();
+        let events = [
+            Progress::Retired { node: node() },
+            Progress::StepDone { node: node(), step: Step::Drain, took: Duration::from_secs(7) },
+            Progress::Released { node: node(), step: Step::Drain, why: "a budget".to_owned() },
+            Progress::Problem { node: None, class: ErrorClass::Timeout, what: "no answer".to_owned() },
+            Progress::RunEnded { report: report(Outcome::AllSpot) },
+        ];
+        for event in events {
+            metrics.observe(Timestamp::UNIX_EPOCH, &event);
+        }
+        assert_eq!(series(&metrics).into_keys().collect::<Vec<_>>(), before);
+    }
+
+    #[test]
+    fn success_counts_retired_nodes_and_runs_with_nothing_left_to_do_under_both_names() {
+        let metrics = metrics();
+        let now = Timestamp::from_second(1_000).expect("it is a time");
+        metrics.observe(now, &Progress::Retired { node: node() });
+        metrics.observe(now, &Progress::RunEnded { report: report(Outcome::AllSpot) });
+        metrics.observe(now, &Progress::RunEnded { report: report(Outcome::SpotExhausted(node())) });
+        let series = series(&metrics);
+        assert_eq!(series["spot_migrator_operation_success_total"], "2");
+        assert_eq!(series["cost_manager_spot_migrator_operation_success_total"], "2");
+        assert_eq!(series["spot_migrator_operation_failure_total"], "0");
+        assert_eq!(series["spot_migrator_last_success_timestamp_seconds"], "1000");
+    }
+
+    #[test]
+    fn failure_counts_runs_with_a_failed_node_and_runs_that_could_not_go_on() {
+        let metrics = metrics();
+        let failed = Report { failed: vec![(node(), "a budget".to_owned())], ..report(Outcome::AllSpot) };
+        metrics.observe(Timestamp::UNIX_EPOCH, &Progress::RunEnded { report: failed });
+        metrics.observe(Timestamp::UNIX_EPOCH, &Progress::RunFailed { why: "no answer".to_owned() });
+        let series = series(&metrics);
+        assert_eq!(series["spot_migrator_operation_failure_total"], "2");
+        assert_eq!(series["cost_manager_spot_migrator_operation_failure_total"], "2");
+        assert_eq!(series["spot_migrator_operation_success_total"], "0");
+    }
+
+    #[test]
+    fn a_new_judgement_replaces_the_one_before() {
+        let metrics = metrics();
+        let judged = |kind| Progress::Judged { eligible: 1, refused: BTreeMap::from([(kind, 2)]) };
+        metrics.observe(Timestamp::UNIX_EPOCH, &judged(ReasonKind::EmptyDir));
+        metrics.observe(Timestamp::UNIX_EPOCH, &judged(ReasonKind::NotReady));
+        let series = series(&metrics);
+        assert_eq!(series["spot_migrator_nodes_refused{reason=\"empty_dir\"}"], "0");
+        assert_eq!(series["spot_migrator_nodes_refused{reason=\"not_ready\"}"], "2");
+        assert_eq!(series["spot_migrator_nodes_eligible"], "1");
+    }
+}

@@ -1,0 +1,65 @@
+//! The one place that prints: results on standard output, notes and failures on standard error.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::Context as _;
+
+/// Prints a result. Whoever reads it may stop reading: that is no failure.
+///
+/// # Errors
+/// When it could not be written.
+pub fn result(text: &str) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("can't write to standard output"),
+    }
+}
+
+/// Says something beside the result.
+pub fn note(text: impl Display) {
+    say(&format!("note: {text}\n"));
+}
+
+/// Says why the process fails: the error and its causes, once, on one line.
+pub fn failure(error: &anyhow::Error) {
+    say(&format!("error: {}\n", chain(error)));
+}
+
+/// Whether standard error is a terminal: somebody watches.
+#[must_use]
+pub fn is_watched() -> bool {
+    io::stderr().is_terminal()
+}
+
+fn say(text: &str) {
+    // There is nowhere left to say that standard error is gone.
+    let _unheard = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// The error with its causes. A library's error may repeat its cause in its own words; it is said once.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_names_every_cause_once() {
+        let error = anyhow!("connection refused").context("request failed: connection refused").context("can't list");
+        assert_eq!(chain(&error), "can't list: request failed: connection refused");
+    }
+}

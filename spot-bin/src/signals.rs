@@ -1,0 +1,52 @@
+//! SIGTERM and SIGINT: the first asks for an orderly end, the second ends at once.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use spot_core::stop::Stop;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::info;
+
+/// How much longer than its grace period an orderly end may take: the core drops a call two seconds after its
+/// deadline.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// Both signals, from now on caught.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Catches them.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn catch() -> anyhow::Result<Self> {
+        let caught = |kind| signal(kind).context("can't catch the signals that end the process");
+        Ok(Self { terminate: caught(SignalKind::terminate())?, interrupt: caught(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+
+    /// Sets `stop` at the first signal. Returns why the end can't be an orderly one: at the second, or when the first
+    /// was `grace` ago.
+    pub async fn hurry(&mut self, stop: &Stop, grace: Duration) -> anyhow::Error {
+        let signal = self.next().await;
+        info!(signal, "asked to stop: ending between two steps");
+        stop.set();
+        let claims = "what is claimed stays claimed, and the next process takes it up";
+        match tokio::time::timeout(grace + SLACK, self.next()).await {
+            Ok(signal) => anyhow!("{signal} came again, so the process ends at once: {claims}"),
+            Err(_elapsed) => {
+                anyhow!("the end took longer than `shutdown.gracePeriod` ({} s): {claims}", grace.as_secs())
+            }
+        }
+    }
+}

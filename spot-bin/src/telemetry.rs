@@ -1,0 +1,77 @@
+//! Where log lines go: standard error, as text for people and as JSON for machines.
+
+use anyhow::Context as _;
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, fmt};
+
+use crate::config::{Log, LogFormat, LogLevel};
+use crate::output;
+
+/// Begins to log, for the rest of the process.
+///
+/// # Errors
+/// When the process logs already.
+pub fn start(log: Log) -> anyhow::Result<()> {
+    let watched = output::is_watched();
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(watched);
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = if is_text(log.format, watched) {
+        lines.with_target(false).boxed()
+    } else {
+        lines.json().flatten_event(true).boxed()
+    };
+    let registry = tracing_subscriber::registry().with(lines.with_filter(filter(log.level)));
+    registry.try_init().context("can't begin to log")
+}
+
+fn is_text(format: LogFormat, watched: bool) -> bool {
+    match format {
+        LogFormat::Auto => watched,
+        LogFormat::Text => true,
+        LogFormat::Json => false,
+    }
+}
+
+/// Ours at the level asked for; libraries only when they warn, unless everything is wanted.
+fn filter(level: LogLevel) -> Targets {
+    let ours = match level {
+        LogLevel::Error => Level::ERROR,
+        LogLevel::Warn => Level::WARN,
+        LogLevel::Info => Level::INFO,
+        LogLevel::Debug => Level::DEBUG,
+        LogLevel::Trace => Level::TRACE,
+    };
+    if level == LogLevel::Trace {
+        return Targets::new().with_default(Level::TRACE);
+    }
+    // The client calls every failed request an error, also those that are tried again; ours say what it means.
+    Targets::new()
+        .with_default(ours.min(Level::WARN))
+        .with_target("spot_", ours)
+        .with_target("kube_client", LevelFilter::OFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_speak_only_to_warn_unless_everything_is_wanted() {
+        let debug = filter(LogLevel::Debug);
+        assert!(debug.would_enable("spot_kube::watch", &Level::DEBUG));
+        assert!(debug.would_enable("hyper_util", &Level::WARN));
+        assert!(!debug.would_enable("hyper_util", &Level::INFO));
+        assert!(!filter(LogLevel::Error).would_enable("hyper_util", &Level::WARN));
+        assert!(!debug.would_enable("kube_client::client", &Level::ERROR));
+        assert!(filter(LogLevel::Trace).would_enable("kube_client", &Level::TRACE));
+    }
+
+    #[test]
+    fn lines_are_text_for_people_and_json_for_machines_unless_chosen() {
+        assert!(is_text(LogFormat::Auto, true) && !is_text(LogFormat::Auto, false));
+        assert!(is_text(LogFormat::Text, false) && !is_text(LogFormat::Json, true));
+    }
+}
