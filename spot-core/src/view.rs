@@ -10,6 +10,7 @@ use jiff::Timestamp;
 
 use crate::node::{NodeSnapshot, Uid, key};
 use crate::pod::{BudgetRef, BudgetSnapshot, PodSnapshot};
+use crate::selector::Operator;
 
 /// Counts the changes of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +61,7 @@ type Pods = BTreeMap<Uid, Arc<PodSnapshot>>;
 /// What a controller's pods are doing.
 #[derive(Clone, Debug)]
 pub struct Tally {
+    pods: usize,
     active: usize,
     newest: Timestamp,
     unready: Pods,
@@ -67,7 +69,7 @@ pub struct Tally {
 
 impl Default for Tally {
     fn default() -> Self {
-        Self { active: 0, newest: Timestamp::MIN, unready: Pods::new() }
+        Self { pods: 0, active: 0, newest: Timestamp::MIN, unready: Pods::new() }
     }
 }
 
@@ -78,7 +80,7 @@ impl Tally {
         self.active
     }
 
-    /// When the newest that was ever seen was created.
+    /// When the newest was created that was seen since the controller last had none.
     #[must_use]
     pub const fn newest(&self) -> Timestamp {
         self.newest
@@ -90,7 +92,75 @@ impl Tally {
     }
 }
 
-type Budgets = BTreeMap<Arc<str>, Arc<BudgetSnapshot>>;
+/// The budgets of a namespace, found by a label that their pods must have: looking through all of them for each pod
+/// would cost their number times the pods'.
+#[derive(Clone, Debug, Default)]
+struct Budgets {
+    by_name: BTreeMap<Arc<str>, Arc<BudgetSnapshot>>,
+    /// Names by key and value of one label that the selector demands.
+    by_label: BTreeMap<String, BTreeMap<String, BTreeSet<Arc<str>>>>,
+    /// Names of those that demand no label of one value.
+    others: BTreeSet<Arc<str>>,
+}
+
+impl Budgets {
+    fn put(&mut self, budget: Arc<BudgetSnapshot>) {
+        let known = self.by_name.get(&budget.name);
+        if known.is_none_or(|known| known.selector != budget.selector) {
+            self.remove(&Arc::clone(&budget.name));
+            let name = Arc::clone(&budget.name);
+            match demanded(&budget) {
+                Some((key, value)) => {
+                    self.by_label.entry(key.to_owned()).or_default().entry(value.to_owned()).or_default().insert(name)
+                }
+                None => self.others.insert(name),
+            };
+        }
+        self.by_name.insert(Arc::clone(&budget.name), budget);
+    }
+
+    fn remove(&mut self, name: &Arc<str>) {
+        let Some(budget) = self.by_name.remove(name) else { return };
+        let Some((key, value)) = demanded(&budget) else {
+            self.others.remove(name);
+            return;
+        };
+        let Some(values) = self.by_label.get_mut(key) else { return };
+        if let Some(names) = values.get_mut(value) {
+            names.remove(name);
+            if names.is_empty() {
+                values.remove(value);
+            }
+        }
+        if values.is_empty() {
+            self.by_label.remove(key);
+        }
+    }
+
+    /// The budgets that select these labels, by name.
+    fn of(&self, labels: &BTreeMap<String, String>) -> Vec<&Arc<BudgetSnapshot>> {
+        let demanding = self.by_label.iter().filter_map(|(key, values)| values.get(labels.get(key)?));
+        let mut budgets: Vec<_> = demanding
+            .flatten()
+            .chain(&self.others)
+            .filter_map(|name| self.by_name.get(name))
+            .filter(|budget| budget.selector.matches(|key| labels.get(key).map(String::as_str)))
+            .collect();
+        budgets.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        budgets
+    }
+}
+
+/// A label and its only value without which no pod is selected.
+fn demanded(budget: &BudgetSnapshot) -> Option<(&str, &str)> {
+    budget.selector.requirements().iter().find_map(|requirement| {
+        let mut values = requirement.values();
+        match (requirement.operator(), values.next(), values.next()) {
+            (Operator::In, Some(value), None) => Some((requirement.key(), value)),
+            (Operator::In | Operator::NotIn | Operator::Exists | Operator::DoesNotExist, _, _) => None,
+        }
+    })
+}
 
 /// The cluster as seen at one moment.
 #[derive(Clone, Debug, Default)]
@@ -172,20 +242,16 @@ impl View {
         self.unbound.values().chain(self.by_node.values().flat_map(|pods| pods.values()))
     }
 
-    /// The budgets that protect this pod.
+    /// The budgets that protect this pod, by name.
     pub fn budgets_of(&self, pod: &PodSnapshot) -> impl Iterator<Item = &Arc<BudgetSnapshot>> + use<'_> {
-        let labels = Arc::clone(&pod.labels);
-        self.budgets
-            .get(&pod.namespace)
-            .into_iter()
-            .flat_map(|budgets| budgets.values())
-            .filter(move |budget| budget.selector.matches(|key| labels.get(key).map(String::as_str)))
+        let budgets = self.budgets.get(&pod.namespace).map(|budgets| budgets.of(&pod.labels));
+        budgets.unwrap_or_default().into_iter()
     }
 
     /// The budget of this name.
     #[must_use]
     pub fn budget(&self, budget: &BudgetRef) -> Option<&Arc<BudgetSnapshot>> {
-        self.budgets.get(&budget.namespace)?.get(&budget.name)
+        self.budgets.get(&budget.namespace)?.by_name.get(&budget.name)
     }
 
     /// Whether the DaemonSet with this identity exists.
@@ -209,7 +275,7 @@ impl View {
             Change::PodGone(pod) => self.remove_pod(&pod),
             Change::Budget(budget) => {
                 let budgets = self.budgets.entry(Arc::clone(&budget.namespace)).or_default();
-                Arc::make_mut(budgets).insert(Arc::clone(&budget.name), budget);
+                Arc::make_mut(budgets).put(budget);
             }
             Change::BudgetGone(budget) => {
                 if let Some(budgets) = self.budgets.get_mut(&budget.namespace) {
@@ -248,7 +314,7 @@ impl View {
     }
 
     fn put_pod(&mut self, pod: &Arc<PodSnapshot>) {
-        self.remove_pod(pod);
+        let before = self.take_pod(pod);
         let place = match &pod.node {
             Some(node) => self.by_node.entry(Arc::clone(node)).or_default(),
             None => &mut self.unbound,
@@ -256,6 +322,7 @@ impl View {
         Arc::make_mut(place).insert(pod.uid.clone(), Arc::clone(pod));
         if let Some(controller) = &pod.controller {
             let tally = Arc::make_mut(self.by_controller.entry(controller.uid.clone()).or_default());
+            tally.pods += 1;
             tally.newest = tally.newest.max(pod.created_at);
             if pod.is_active() {
                 tally.active += 1;
@@ -264,26 +331,42 @@ impl View {
                 }
             }
         }
+        // Only now: a controller that keeps its only pod keeps its tally.
+        self.forget_controller(before.as_deref());
+    }
+
+    fn remove_pod(&mut self, pod: &PodSnapshot) {
+        let before = self.take_pod(pod);
+        self.forget_controller(before.as_deref());
     }
 
     /// Takes a pod out as it was known: it may have been unbound, and it may have been in another state.
-    fn remove_pod(&mut self, pod: &PodSnapshot) {
+    fn take_pod(&mut self, pod: &PodSnapshot) -> Option<Arc<PodSnapshot>> {
         let known = match &pod.node {
             Some(node) => remove(&mut self.by_node, node, &pod.uid),
             None => None,
         };
         let known = known.or_else(|| {
             self.unbound.contains_key(&pod.uid).then(|| Arc::make_mut(&mut self.unbound).remove(&pod.uid))?
-        });
-        let Some(known) = known else { return };
-        let Some(controller) = &known.controller else { return };
-        if !known.is_active() {
-            return;
-        }
-        if let Some(tally) = self.by_controller.get_mut(&controller.uid) {
+        })?;
+        if let Some(controller) = &known.controller
+            && let Some(tally) = self.by_controller.get_mut(&controller.uid)
+        {
             let tally = Arc::make_mut(tally);
-            tally.active = tally.active.saturating_sub(1);
-            tally.unready.remove(&known.uid);
+            tally.pods = tally.pods.saturating_sub(1);
+            if known.is_active() {
+                tally.active = tally.active.saturating_sub(1);
+                tally.unready.remove(&known.uid);
+            }
+        }
+        Some(known)
+    }
+
+    /// Forgets the controller of this pod if it was its last: jobs come and go for as long as the process lives.
+    fn forget_controller(&mut self, last: Option<&PodSnapshot>) {
+        let Some(controller) = last.and_then(|pod| pod.controller.as_ref()) else { return };
+        if self.by_controller.get(&controller.uid).is_some_and(|tally| tally.pods == 0) {
+            self.by_controller.remove(&controller.uid);
         }
     }
 }

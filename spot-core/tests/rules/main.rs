@@ -3,8 +3,11 @@
 
 mod batch;
 mod decision;
+mod drain_budgets;
 mod drain_forced;
 mod drain_machine;
+mod drain_properties;
 mod judge;
 mod judge_pods;
 mod support;
+mod view;
