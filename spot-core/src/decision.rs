@@ -122,11 +122,18 @@ impl KnownNodes {
         known
     }
 
+    /// The nodes that are not known, by UID nor by provider ID.
+    pub fn strangers<'n, N: Node>(&self, nodes: &'n [N]) -> impl Iterator<Item = &'n N> {
+        nodes.iter().filter(|node| {
+            !self.uids.contains(node.uid()) && node.provider_id().is_none_or(|id| !self.machines.contains(id))
+        })
+    }
+
     /// The on-demand node that is not known: the oldest, if there are several. A node that re-registered has a new UID
     /// and an old provider ID, and is known; an empty provider ID equals nothing.
     #[must_use]
     pub fn created<'n, N: Node>(&self, nodes: &'n [N], class: impl Fn(&N) -> Class) -> Option<&'n N> {
-        self.unknown(nodes)
+        self.strangers(nodes)
             .filter(|node| class(node) == Class::OnDemand && !is_control_plane(*node))
             .min_by(|a, b| (a.created_at(), a.uid()).cmp(&(b.created_at(), b.uid())))
     }
@@ -134,7 +141,7 @@ impl KnownNodes {
     /// A node that is not known, and whose class nobody could tell yet.
     #[must_use]
     pub fn unclassified<'n, N: Node>(&self, nodes: &'n [N], class: impl Fn(&N) -> Class) -> Option<&'n N> {
-        self.unknown(nodes)
+        self.strangers(nodes)
             .filter(|node| class(node) == Class::Unknown && !is_control_plane(*node))
             .min_by(|a, b| (a.created_at(), a.uid()).cmp(&(b.created_at(), b.uid())))
     }
@@ -146,12 +153,6 @@ impl KnownNodes {
                 self.add(node);
             }
         }
-    }
-
-    fn unknown<'n, N: Node>(&self, nodes: &'n [N]) -> impl Iterator<Item = &'n N> {
-        nodes.iter().filter(|node| {
-            !self.uids.contains(node.uid()) && node.provider_id().is_none_or(|id| !self.machines.contains(id))
-        })
     }
 
     fn add(&mut self, node: &impl Node) {

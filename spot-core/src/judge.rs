@@ -203,7 +203,7 @@ impl<'a, N: Node> Judgement<'a, N> {
             return self.nobody(&ranked);
         }
         let own_node = self.policy.own_node.as_deref();
-        ranked.sort_unstable_by_key(|node| decision::rank(*node, own_node));
+        ranked.sort_by_cached_key(|node| decision::rank(*node, own_node));
         let chosen = self.choose(&ranked);
         if chosen.is_empty() { self.nobody(&ranked) } else { Batch::Nodes(chosen) }
     }

@@ -20,7 +20,6 @@ pub use permit::{DeletableNode, DoomedPod, RetiredNode};
 
 use crate::claim::{Claim, ClaimStep, Machine, Owner};
 use crate::cloud::{Deletion, InstanceState};
-use crate::decision;
 use crate::drain::driver::{Drain, Drained};
 use crate::drain::machine::DrainPolicy;
 use crate::drain::plan::{self, DrainRules, Force, PodVerdict};
@@ -154,7 +153,7 @@ pub(crate) enum End {
     Released(Failure),
     /// A person took it back.
     Undone,
-    /// Everything of ours was taken off, and nothing failed: it may go another time.
+    /// Nothing of ours is on it, and nothing failed: it may go another time.
     Postponed,
     /// An interruption took it over.
     Overtaken,
@@ -178,6 +177,8 @@ pub(crate) struct Retirement {
 #[derive(Debug)]
 pub(crate) enum Halt {
     Failed(Step, Cause),
+    /// It must not be claimed after all: what was judged has changed since.
+    Refused,
     Undone(Undo),
     Vanished,
     Departing(String),
@@ -226,7 +227,7 @@ impl Retirer<'_> {
                 self.report(&Progress::Retired { node: node.clone() });
                 End::Retired
             }
-            Err(halt) => self.halted(&node, halt, job.claim.as_ref()).await,
+            Err(halt) => self.halted(&node, halt, &purpose.owner(), job.claim.as_ref()).await,
         };
         let awaited = if job.evictions == 0 { Awaited::default() } else { job.awaited };
         Retirement { node, end, evictions: job.evictions, awaited }
@@ -256,22 +257,22 @@ impl Retirer<'_> {
                 self.report(&Progress::Retired { node: node.clone() });
                 End::Retired
             }
-            Err(halt) => self.halted(&node, halt, job.claim.as_ref()).await,
+            Err(halt) => self.halted(&node, halt, &purpose.owner(), job.claim.as_ref()).await,
         };
         Retirement { node, end, evictions: 0, awaited: job.awaited }
     }
 
-    async fn halted(&self, node: &NodeRef, halt: Halt, claim: Option<&Claim>) -> End {
+    async fn halted(&self, node: &NodeRef, halt: Halt, owner: &Owner, known: Option<&Claim>) -> End {
         match halt {
             Halt::Failed(step, cause) => {
                 let failure = Failure { node: node.clone(), step, cause };
-                if self.release(node, claim, BackingOff::Yes).await {
+                if self.release(node, owner, known, BackingOff::Yes).await {
                     self.report(&Progress::Released { node: node.clone(), step, why: chain(&failure) });
                 }
                 End::Released(failure)
             }
             Halt::Undone(undo) => {
-                if self.release(node, claim, BackingOff::Yes).await {
+                if self.release(node, owner, known, BackingOff::Yes).await {
                     self.report(&Progress::Undone { node: node.clone(), undo });
                 }
                 End::Undone
@@ -280,6 +281,7 @@ impl Retirer<'_> {
                 self.report(&Progress::Departing { node: node.clone(), why });
                 End::Departing
             }
+            Halt::Refused => End::Postponed,
             Halt::Vanished => End::Vanished,
             Halt::Overtaken => End::Overtaken,
             Halt::Stopped => End::Stopped,
@@ -344,15 +346,17 @@ impl Job<'_> {
     /// Marks, cordons and records, in one patch; a claim of ours that is there already is taken up.
     async fn claim(&mut self) -> Result<(), Halt> {
         let now = self.retirer.ports.clock.now();
-        let (owner, machine) = (self.purpose.owner(), self.machine.clone());
+        let (owner, machine, judged) = (self.purpose.owner(), self.machine.clone(), Arc::clone(&self.node));
         self.write(Step::Claim, |node| {
-            if record::ours(node, &owner).is_some()
-                && let Some(halt) = record::taken_back(node, &owner)
-            {
-                return Err(halt);
-            }
-            if let Some(objection) = record::objection(node, &owner, &machine) {
-                return Err(Halt::Failed(Step::Claim, Cause::Mismatch(objection)));
+            if let Some(claim) = record::ours(node, &owner) {
+                if let Some(halt) = record::taken_back(node, &owner) {
+                    return Err(halt);
+                }
+                if let Some(mismatch) = record::mismatch(node, claim, &machine) {
+                    return Err(Halt::Failed(Step::Claim, Cause::Mismatch(mismatch)));
+                }
+            } else if record::is_untouchable(node, &judged) {
+                return Err(Halt::Refused);
             }
             Ok(record::claiming(node, &owner, &machine, now))
         })
@@ -606,15 +610,4 @@ fn seconds(at: Timestamp) -> String {
 /// Whether this is the taint that cluster-autoscaler puts on nodes that it is about to delete.
 fn is_deletion_taint(taint: &crate::node::Taint) -> bool {
     taint.is(key::TO_BE_DELETED, Effect::NoSchedule)
-}
-
-/// Whether a node may be worked on at all, whatever its claim says.
-fn is_untouchable(node: &NodeSnapshot) -> Option<&'static str> {
-    if decision::is_control_plane(node) {
-        Some("it is a control-plane node")
-    } else if decision::opt_out(node).is_some() {
-        Some("it was opted out")
-    } else {
-        None
-    }
 }

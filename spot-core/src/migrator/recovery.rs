@@ -61,8 +61,7 @@ impl Run<'_> {
             Leftover::Release(why) => (why, BackingOff::Yes),
             Leftover::Postpone(why) => (why, BackingOff::No),
         };
-        let claim = node.claim().of(node.uid.as_str());
-        if retirer.release(&reference, claim, backing_off).await {
+        if retirer.release(&reference, &Owner::Migrator, None, backing_off).await {
             self.tell(&Progress::Released { node: reference.clone(), step: Step::Claim, why: why.to_owned() });
         }
         let end = match backing_off {

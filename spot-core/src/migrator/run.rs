@@ -45,6 +45,8 @@ pub(super) struct Run<'a> {
     pub(super) cloud: CloudFacts,
     /// The machines that the cloud was asked about.
     surveyed: Option<Revision>,
+    /// The machines that were last compared with the known ones, and the one among them that has no class yet.
+    compared: Option<(Revision, Option<NodeRef>)>,
     facts: RunFacts,
     known: KnownNodes,
     report: Report,
@@ -69,6 +71,7 @@ impl<'a> Run<'a> {
             memory,
             cloud: CloudFacts::default(),
             surveyed: None,
+            compared: None,
             facts: RunFacts::default(),
             known: KnownNodes::default(),
             report: Report {
@@ -175,7 +178,10 @@ impl<'a> Run<'a> {
                 self.report.undone.push(node);
             }
             End::Departing => self.report.departing.push(node),
-            End::Vanished | End::Postponed | End::Overtaken | End::Stopped | End::NotLeader => {}
+            End::Postponed => {
+                self.facts.failed.insert(node.uid.to_string());
+            }
+            End::Vanished | End::Overtaken | End::Stopped | End::NotLeader => {}
         }
         awaited
     }
@@ -192,7 +198,7 @@ impl<'a> Run<'a> {
                 return Ok(Some(outcome));
             }
             let drained_for = clock.instant().since(began);
-            let pending = awaited.pending(&view, drained_for).or_else(|| self.unclassified(&view));
+            let pending = awaited.pending(&view, drained_for).or_else(|| self.unclassified());
             let Some(pending) = pending else { return Ok(None) };
             if self.stop.is_set() {
                 return Ok(Some(Outcome::Stopped));
@@ -209,20 +215,27 @@ impl<'a> Run<'a> {
 
     /// Whether an on-demand node came that the run does not know. The next "before" is this "after".
     fn compare(&mut self, view: &View) -> Option<Outcome> {
+        if self.compared.as_ref().is_some_and(|(machines, _)| *machines == view.machines()) {
+            return None;
+        }
         let cloud = &self.cloud;
         let class = |node: &Node| cloud.class(node.uid.as_str());
-        if let Some(node) = self.known.created(view.nodes(), class) {
+        // Almost always none, so that the rest costs nothing.
+        let strangers: Vec<&Node> = self.known.strangers(view.nodes()).collect();
+        if let Some(node) = self.known.created(&strangers, |node| class(node)) {
             let node = node.reference();
             self.tell(&Progress::Created { node: node.clone() });
             return Some(Outcome::SpotExhausted(node));
         }
-        self.known.learn(view.nodes(), class);
+        let unclassified = self.known.unclassified(&strangers, |node| class(node)).map(|node| node.reference());
+        self.known.learn(&strangers, |node| class(node));
+        self.compared = Some((view.machines(), unclassified));
         None
     }
 
-    fn unclassified(&self, view: &View) -> Option<String> {
-        let node = self.known.unclassified(view.nodes(), |node| self.cloud.class(node.uid.as_str()))?;
-        Some(format!("node {} is new, and its class is unknown", node.name))
+    fn unclassified(&self) -> Option<String> {
+        let (_, unclassified) = self.compared.as_ref()?;
+        unclassified.as_ref().map(|node| format!("node {node} is new, and its class is unknown"))
     }
 
     /// Writes down what outlives the run, takes the soft taints off, and closes the report.

@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::{Halt, is_deletion_taint, is_untouchable, seconds};
+use super::{Halt, is_deletion_taint, seconds};
 use crate::claim::{BackOff, Claim, ClaimStep, Machine, Owner};
 use crate::decision;
-use crate::node::{Effect, Node, NodeSnapshot, Taint, key};
+use crate::node::{ClaimAnnotation, Effect, Node, NodeSnapshot, Taint, key};
 use crate::ports::{Edit, NodeChange};
 use crate::progress::Undo;
 
@@ -14,17 +14,13 @@ pub(crate) fn ours<'a>(node: &'a NodeSnapshot, owner: &Owner) -> Option<&'a Clai
     node.claim().of(node.uid.as_str()).filter(|claim| claim.owner == *owner)
 }
 
-/// Why this node must not be claimed, whatever was judged before: facts that can change between judging and claiming.
-pub(super) fn objection(node: &NodeSnapshot, owner: &Owner, machine: &Machine) -> Option<&'static str> {
-    if let Some(why) = is_untouchable(node) {
-        return Some(why);
-    }
-    match node.claim().of(node.uid.as_str()) {
-        Some(claim) if claim.owner != *owner => Some("it is claimed for another purpose"),
-        Some(claim) => mismatch(node, claim, machine),
-        None if node.deleting_since.is_some() => Some("it is being deleted"),
-        None => None,
-    }
+/// Whether an unclaimed node must not be claimed, though its judgement said otherwise: what can change in between.
+pub(super) fn is_untouchable(node: &NodeSnapshot, judged: &NodeSnapshot) -> bool {
+    decision::is_control_plane(node)
+        || decision::opt_out(node).is_some()
+        || node.deleting_since.is_some()
+        || node.claim != ClaimAnnotation::Absent
+        || (node.provider_id.as_str(), node.boot_id.as_str()) != (judged.provider_id.as_str(), judged.boot_id.as_str())
 }
 
 /// Where a claim, which a kubelet can forge, and the facts disagree.
@@ -137,7 +133,7 @@ pub(crate) fn releasing(node: &NodeSnapshot, claim: Option<&Claim>, back_off: Op
     NodeChange {
         mark: if node.label(key::SELECTED).is_some() { Edit::Remove } else { Edit::Keep },
         remove_old_mark: node.label(key::COST_MANAGER_SELECTED).is_some(),
-        claim: if node.claim == crate::node::ClaimAnnotation::Absent { Edit::Keep } else { Edit::Remove },
+        claim: if node.claim == ClaimAnnotation::Absent { Edit::Keep } else { Edit::Remove },
         back_off: back_off.map_or(Edit::Keep, Edit::Set),
         unschedulable: uncordon.then_some(false),
         taints: (taints.len() != node.taints.len()).then_some(taints),

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Retirer, record};
-use crate::claim::{BackOff, Claim};
+use crate::claim::{BackOff, Claim, Owner};
 use crate::error::{ErrorClass, chain};
 use crate::node::{Node, NodeRef, NodeSnapshot};
-use crate::ports::{Instant, Lane, NodeChange, Written};
+use crate::ports::{Instant, Lane, NodeChange, Write, Written};
 use crate::progress::Progress;
 use crate::wait::within;
 
@@ -26,19 +26,30 @@ pub(crate) enum BackingOff {
 }
 
 impl Retirer<'_> {
-    /// Releases a node: tries until it is done, the grace period is over, or we lead no more. A node that is gone is
-    /// released. Returns whether it is done; what stood in the way is reported.
+    /// Releases a node: tries until it is done, the grace period is over, or we lead no more. A node that is gone, or
+    /// claimed by another owner, is released. Returns whether it is done; what stood in the way is reported.
     ///
-    /// `claim` is what we know to have done; it is held against nothing, since the record may have been taken off.
-    pub(crate) async fn release(&self, node: &NodeRef, claim: Option<&Claim>, backing_off: BackingOff) -> bool {
+    /// What the record on the node lists is taken back; where the record is gone, what `known` lists, which is what
+    /// this process knows to have done.
+    pub(crate) async fn release(
+        &self,
+        node: &NodeRef,
+        owner: &Owner,
+        known: Option<&Claim>,
+        backing_off: BackingOff,
+    ) -> bool {
         let clock = &self.ports.clock;
         let now = clock.now();
         let (initial, max) = self.settings.back_off;
         let until = clock.instant() + self.settings.grace_period;
         self.rewrite(node, until, |current| {
+            let recorded = current.claim().of(current.uid.as_str());
+            if recorded.is_some_and(|claim| claim.owner != *owner) {
+                return NodeChange::default();
+            }
             let previous = current.back_off();
             let back_off = (backing_off == BackingOff::Yes).then(|| BackOff::after(previous, now, initial, max));
-            record::releasing(current, claim, back_off)
+            record::releasing(current, recorded.or(known), back_off)
         })
         .await
     }
@@ -58,7 +69,9 @@ impl Retirer<'_> {
             if wanted == NodeChange::default() {
                 return true;
             }
-            let (by, write) = self.write(Lane::Planned);
+            // Three tries fit, so that one that hangs does not decide it.
+            let by = clock.instant() + self.settings.grace_period / 4;
+            let write = Write::new(by, Lane::Planned, Arc::clone(&self.ports.leadership));
             let at = current.at_version();
             let error =
                 match within(self.ports, by, "writing the node", self.ports.cluster.write_node(&at, &wanted, &write))
