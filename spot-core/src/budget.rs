@@ -24,8 +24,8 @@ impl Window {
     #[must_use]
     pub fn is_open(&self, now: Timestamp) -> bool {
         let today = now.to_zoned(self.time_zone.clone()).date();
-        let yesterday = today.yesterday().ok();
-        std::iter::once(today).chain(yesterday).any(|day| self.opened_on(day, now))
+        // A window of 24 h reaches into the second next day when the clocks skip an hour.
+        std::iter::successors(Some(today), |day| day.yesterday().ok()).take(3).any(|day| self.opened_on(day, now))
     }
 
     fn opened_on(&self, day: Date, now: Timestamp) -> bool {

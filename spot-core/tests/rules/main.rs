@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may fail as tests do")]
 
 mod batch;
+mod budget;
+mod capacity;
+mod claim;
 mod decision;
 mod drain_budgets;
 mod drain_forced;
@@ -9,5 +12,6 @@ mod drain_machine;
 mod drain_properties;
 mod judge;
 mod judge_pods;
+mod settle;
 mod support;
 mod view;
