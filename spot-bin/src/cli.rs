@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::config;
 
 /// Subcommands that take the configuration's keys as flags.
-const CONFIGURED: [&str; 1] = ["run"];
+const CONFIGURED: [&str; 2] = ["run", "plan"];
 
 /// The command line, with the values of the configuration's flags.
 #[derive(Clone, Debug)]
@@ -39,6 +39,15 @@ pub enum Command {
     /// schedule, until none is left or an on-demand node comes back because spot is exhausted. SIGTERM and SIGINT end
     /// it in order, between two steps; a second one ends it at once.
     Run(RunArgs),
+    /// Show what a run would do, and why; write nothing.
+    ///
+    /// For every node: class, rank, verdict, reason and remedy, from the cluster, or from files that
+    /// `kubectl get nodes,pods,pdb,daemonsets -A -o yaml` wrote.
+    Plan(PlanArgs),
+    /// Run the real migrator against a model of a cluster, under virtual time.
+    ///
+    /// Needs no cluster and no account. The same seed gives the same output.
+    Simulate(SimulateArgs),
     /// Show when a schedule fires.
     Schedule(ScheduleArgs),
 }
@@ -107,10 +116,10 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// On-demand nodes to begin with.
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=5_000))]
     pub nodes: u32,
     /// Pods on them.
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=200_000))]
     pub pods: u32,
     /// What happens.
     #[arg(long, value_name = "NAME", value_enum, default_value_t)]
@@ -250,6 +259,8 @@ mod tests {
     #[rstest]
     #[case::whole("whole", &["--help"])]
     #[case::run("run", &["run", "--help"])]
+    #[case::plan("plan", &["plan", "-h"])]
+    #[case::simulate("simulate", &["simulate", "--help"])]
     #[case::schedule("schedule", &["schedule", "--help"])]
     fn help_is_as_reviewed(#[case] name: &str, #[case] arguments: &[&str]) {
         let help = parse(arguments).expect_err("help is no command").to_string();
@@ -265,6 +276,9 @@ mod tests {
 
     #[rstest]
     #[case(&["run", "--detailed-exit-code"], "--once")]
+    #[case(&["plan", "-f", "nodes.yaml", "--context", "kind"], "--context")]
+    #[case(&["simulate", "--scenario", "spot-availible"], "spot-available")]
+    #[case(&["simulate", "--nodes", "0"], "1..=5000")]
     #[case(&["schedule", "@hourly", "--from", "tomorrow"], "--from")]
     #[case(&["schedule", "@hourly", "-n", "0"], "0")]
     fn a_wrong_argument_is_named_with_what_would_be_right(#[case] arguments: &[&str], #[case] named: &str) {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use spot_bin::cli::{Arguments, Command, Environment};
 use spot_bin::exit::{Exit, Fault};
-use spot_bin::{output, run, schedule};
+use spot_bin::{output, plan, run, schedule, simulate};
 
 fn main() -> ExitCode {
     // With two providers in the graph a client would not know which to take.
@@ -33,6 +33,8 @@ fn main() -> ExitCode {
 fn dispatch(arguments: &Arguments, environment: &Environment) -> Result<Exit, Fault> {
     match &arguments.command {
         Command::Run(args) => run::run(args, &arguments.overrides, environment),
+        Command::Plan(args) => plan::plan(args, &arguments.overrides, environment),
+        Command::Simulate(args) => simulate::simulate(args),
         Command::Schedule(args) => schedule::schedule(args),
     }
 }

@@ -1,0 +1,144 @@
+//! What a plan is made of: from the cluster, or from files.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use spot_core::cloud::CloudFacts;
+use spot_core::judge::{Facts, RunFacts, judge};
+use spot_core::memory::Memory;
+use spot_core::ports::{Clock, Cluster as _, Scope};
+use spot_core::view::{Known, View};
+use spot_kube::preflight::Features;
+use spot_kube::saved::{self, SavedFile};
+use spot_kube::{NodeObject, TokioClock};
+use tokio::runtime;
+
+use super::Plan;
+use crate::cli::{Environment, PlanArgs};
+use crate::config::{Config, Log, LogLevel};
+use crate::connection::{self, Connection};
+use crate::exit::Fault;
+use crate::settings::{self, Own};
+use crate::{output, telemetry};
+
+/// How long the cluster may take to list everything.
+const LISTING: Duration = Duration::from_mins(2);
+
+/// What was seen.
+struct Seen {
+    view: Arc<View>,
+    memory: Memory,
+}
+
+/// The plan for what these arguments name.
+pub(super) fn plan(
+    args: &PlanArgs,
+    overrides: &BTreeMap<String, String>,
+    environment: &Environment,
+) -> Result<Plan, Fault> {
+    let config = configuration(args, overrides, environment)?;
+    settings::supported(&config).map_err(Fault::usage)?;
+    let own = Own::of(environment);
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let provider = connection::provider(&config, &clock)?;
+    let seen = if args.files.is_empty() {
+        // Only what may be wrong with the plan belongs beside it.
+        telemetry::start(Log { level: config.log.level.min(LogLevel::Warn), ..config.log })?;
+        live(args, environment, &config)?
+    } else {
+        saved(args)?
+    };
+
+    let cloud = facts(&provider, &seen.view);
+    let run = RunFacts::default();
+    let facts = Facts { view: &seen.view, cloud: &cloud, memory: &seen.memory, run: &run };
+    let policy = settings::settings(&config, &own).policy;
+    Ok(Plan::of(&judge(seen.view.nodes(), &facts, &policy, clock.now()), own.node.as_deref()))
+}
+
+/// Without any word about a provider, the one that every build has.
+fn configuration(
+    args: &PlanArgs,
+    overrides: &BTreeMap<String, String>,
+    environment: &Environment,
+) -> Result<Config, Fault> {
+    const PROVIDER: &str = "cloudProvider.name";
+    let named = args.config.config.is_some()
+        || overrides.contains_key(PROVIDER)
+        || environment.get("SPOT_MIGRATOR_CLOUD_PROVIDER_NAME").is_some();
+    let mut overrides = overrides.clone();
+    if !named {
+        output::note("no provider is named: planning for `--cloud-provider-name node-object`");
+        overrides.insert(PROVIDER.to_owned(), "node-object".to_owned());
+    }
+    connection::configuration(&args.config, environment, &overrides)
+}
+
+fn facts(provider: &NodeObject, view: &View) -> CloudFacts {
+    view.nodes().iter().map(|node| (node.uid.clone(), provider.fact(node))).collect()
+}
+
+fn live(args: &PlanArgs, environment: &Environment, config: &Config) -> Result<Seen, Fault> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("can't start the runtime")?;
+    runtime.block_on(async {
+        let connection = Connection::open(&args.access, environment, config).await?;
+        connection::need(&connection.missing_rights(&Features::default(), Duration::ZERO).await?)?;
+        let by = connection.clock.instant() + LISTING;
+        let live = connection.cluster.open(Scope::Cluster, by).await.context("could not read the cluster")?;
+        let memory = connection.cluster.recall(by).await.context("could not read the cluster's memory")?;
+        Ok(Seen { view: live.view(), memory })
+    })
+}
+
+fn saved(args: &PlanArgs) -> Result<Seen, Fault> {
+    let files: Vec<_> = args.files.iter().map(|path| read(path)).collect::<Result<_, _>>().map_err(Fault::usage)?;
+    let files: Vec<_> = files.iter().map(|(name, text)| SavedFile { name, text }).collect();
+    let view = saved::view(&files).map_err(Fault::usage)?;
+    if let Some(note) = unknown(view.known()) {
+        output::note(note);
+    }
+    Ok(Seen { view: Arc::new(view), memory: Memory::default() })
+}
+
+fn read(path: &Path) -> anyhow::Result<(String, String)> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().lock().read_to_string(&mut text).context("can't read standard input")?;
+        return Ok(("standard input".to_owned(), text));
+    }
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("can't read {name}: name a file that `kubectl get … -o yaml` wrote"))?;
+    Ok((name, text))
+}
+
+/// What is said of the kinds that no file holds.
+fn unknown(known: Known) -> Option<String> {
+    let Known { pods, budgets, daemon_sets } = known;
+    let kinds = [(pods, "pods"), (budgets, "PodDisruptionBudgets"), (daemon_sets, "DaemonSets")];
+    let missing: Vec<_> = kinds.into_iter().filter(|(known, _)| !known).map(|(_, kind)| kind).collect();
+    (!missing.is_empty()).then(|| {
+        format!(
+            "the files hold no {}: what they would say is unknown, and refuses nothing; save them too with `kubectl \
+             get nodes,pods,pdb,daemonsets -A -o yaml`",
+            missing.join(", no ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_that_are_missing_are_said_in_one_line() {
+        let known = Known { pods: true, budgets: false, daemon_sets: false };
+        let said = unknown(known).expect("two are missing");
+        assert!(said.starts_with("the files hold no PodDisruptionBudgets, no DaemonSets: "), "{said}");
+        assert_eq!(unknown(Known::default()), None);
+    }
+}
