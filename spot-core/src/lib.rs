@@ -8,6 +8,7 @@ pub mod decision;
 pub mod drain;
 pub mod error;
 pub mod judge;
+pub mod labels;
 pub mod memory;
 pub mod migrator;
 #[cfg(feature = "model")]

@@ -1,12 +1,12 @@
 //! What the decisions read of a Kubernetes Node, and the names that other projects gave to what they read.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::claim::{BackOff, ClaimRecord};
+use crate::labels::Labels;
 
 /// Keys of labels, annotations and taints, each with the project that defined it.
 pub mod key {
@@ -292,9 +292,9 @@ pub struct NodeSnapshot {
     /// The cloud's name of the machine; empty is none.
     pub provider_id: String,
     /// All labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// All annotations but the two that are decoded below.
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: Labels,
     /// All taints, in their order.
     pub taints: Vec<Taint>,
     /// Whether it is cordoned.
@@ -345,10 +345,10 @@ impl Node for NodeSnapshot {
         self.created_at
     }
     fn label(&self, key: &str) -> Option<&str> {
-        self.labels.get(key).map(String::as_str)
+        self.labels.value(key)
     }
     fn annotation(&self, key: &str) -> Option<&str> {
-        self.annotations.get(key).map(String::as_str)
+        self.annotations.value(key)
     }
     fn taints(&self) -> &[Taint] {
         &self.taints

@@ -77,7 +77,7 @@ impl World {
             resource_version: self.next_version(),
             created_at,
             provider_id,
-            labels,
+            labels: labels.into(),
             annotations: spec.annotations.iter().cloned().collect(),
             taints: spec.taints.clone(),
             unschedulable: spec.unschedulable,

@@ -1,6 +1,5 @@
 //! Nodes.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -78,11 +77,11 @@ pub(crate) fn node(node: Node) -> Result<NodeSnapshot, Unreadable> {
         annotations: ANNOTATIONS
             .into_iter()
             .filter_map(|key| Some((key.to_owned(), annotation(key)?.to_owned())))
-            .collect::<BTreeMap<_, _>>(),
+            .collect(),
         taints: taints.collect::<Result<_, _>>()?,
         resource_version: metadata.resource_version.unwrap_or_default(),
         provider_id: spec.provider_id.unwrap_or_default(),
-        labels: metadata.labels.unwrap_or_default(),
+        labels: metadata.labels.unwrap_or_default().into(),
         unschedulable: spec.unschedulable.unwrap_or_default(),
         readiness,
         boot_id: status.node_info.and_then(|info| info.boot_id).unwrap_or_default(),

@@ -9,6 +9,7 @@ use spot_core::NodeSnapshot;
 use spot_core::capacity::Class;
 use spot_core::claim::{Claim, ClaimStep, InstanceId, Machine, Owner};
 use spot_core::cloud::{CloudFact, Group};
+use spot_core::labels::Labels;
 use spot_core::node::{ClaimAnnotation, Readiness, Uid};
 use spot_core::pod::{BudgetRef, BudgetSnapshot, Controller, PodPhase, PodRef, PodSnapshot, UnhealthyPods};
 use spot_core::selector::LabelSelector;
@@ -41,8 +42,8 @@ pub(crate) fn node(name: &str) -> NodeSnapshot {
         resource_version: "1".to_owned(),
         created_at: noon() - secs(86_400),
         provider_id: format!("aws:///eu-west-1a/i-{name}"),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
+        labels: Labels::default(),
+        annotations: Labels::default(),
         taints: Vec::new(),
         unschedulable: false,
         readiness: Readiness::Ready,
