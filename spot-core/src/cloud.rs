@@ -1,6 +1,6 @@
 //! What the cloud says of the machines behind the nodes.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use crate::capacity::Class;
 use crate::claim::Machine;
@@ -36,7 +36,7 @@ pub struct Group {
 /// What the cloud says of all nodes; a node that is not in it is of unknown class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CloudFacts {
-    by_node: BTreeMap<Uid, CloudFact>,
+    by_node: HashMap<Uid, CloudFact>,
 }
 
 impl CloudFacts {

@@ -1,6 +1,6 @@
 //! The decisions that need nothing but the nodes: which one goes first, which one is new, which ones are never touched.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use crate::capacity::Class;
 use crate::node::{Effect, Node, key};
@@ -67,7 +67,10 @@ impl Preference {
 
 /// What nodes are ordered by: the preference, then the older one, then the UID, so that the order in which they are
 /// given never matters.
-pub fn rank<'n>(node: &'n impl Node, own_node: Option<&str>) -> (Preference, jiff::Timestamp, &'n str) {
+pub type Rank<'n> = (Preference, jiff::Timestamp, &'n str);
+
+/// The rank of this node, when the migrator runs on the node named `own_node`; the least goes first.
+pub fn rank<'n>(node: &'n impl Node, own_node: Option<&str>) -> Rank<'n> {
     (Preference::of(node, own_node), node.created_at(), node.uid())
 }
 
@@ -107,8 +110,8 @@ pub fn opt_out(node: &impl Node) -> Option<&'static str> {
 /// The nodes that a run knows, by UID and by provider ID; whatever is not among them came since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownNodes {
-    uids: BTreeSet<String>,
-    machines: BTreeSet<String>,
+    uids: HashSet<String>,
+    machines: HashSet<String>,
 }
 
 impl KnownNodes {

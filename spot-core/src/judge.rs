@@ -3,7 +3,8 @@
 //! A pure function of nodes, facts, policy and the time. Verdicts are made when they are asked for: a run asks until
 //! its batch is full, a plan asks for all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,7 +13,7 @@ use crate::budget::Budgets;
 use crate::capacity::Class;
 use crate::claim::{Claim, Owner};
 use crate::cloud::CloudFacts;
-use crate::decision::{self, is_control_plane};
+use crate::decision::{self, Rank, is_control_plane, rank};
 use crate::drain::plan::{self, DrainRules, Force, PodVerdict};
 use crate::memory::Memory;
 use crate::node::{Node, Readiness, key};
@@ -106,8 +107,18 @@ pub struct Judgement<'a, N> {
     now: Timestamp,
     /// Why no node at all may go.
     overall: Vec<Reason>,
+    tally: Tally<'a>,
+}
+
+/// What is told of all nodes in one pass: where there are many, reading them is what takes the time.
+#[derive(Debug, Default)]
+struct Tally<'a> {
+    /// Those that are looked for, each by its rank and its position.
+    candidates: Vec<(Rank<'a>, usize)>,
     /// Nodes that could take pods: ready, schedulable, not of the control plane.
     usable: usize,
+    /// Nodes that the migration has claimed, and that do not depart.
+    claimed: usize,
     spot_known: bool,
 }
 
@@ -129,9 +140,24 @@ pub struct Judgement<'a, N> {
 /// ```
 #[must_use]
 pub fn judge<'a, N: Node>(nodes: &'a [N], facts: &Facts<'a>, policy: &'a Policy, now: Timestamp) -> Judgement<'a, N> {
-    let usable = nodes.iter().filter(|node| is_usable(*node)).count();
-    let spot_known = nodes.iter().any(|node| facts.cloud.class(node.uid()) == Class::Spot);
-    Judgement { nodes, facts: *facts, policy, now, overall: overall(nodes, facts, policy, now), usable, spot_known }
+    let overall = overall(nodes, facts, policy, now);
+    Judgement { nodes, facts: *facts, policy, now, overall, tally: Tally::of(nodes, facts, policy) }
+}
+
+impl<'a> Tally<'a> {
+    fn of<N: Node>(nodes: &'a [N], facts: &Facts<'_>, policy: &Policy) -> Self {
+        let mut tally = Self::default();
+        for (at, node) in nodes.iter().enumerate() {
+            let class = facts.cloud.class(node.uid());
+            tally.usable += usize::from(is_usable(node));
+            tally.claimed += usize::from(open_claim(node).is_some());
+            tally.spot_known |= class == Class::Spot;
+            if is_candidate(node, class, policy) {
+                tally.candidates.push((rank(node, policy.own_node.as_deref()), at));
+            }
+        }
+        tally
+    }
 }
 
 fn is_usable(node: &impl Node) -> bool {
@@ -176,7 +202,7 @@ impl<'a, N: Node> Judgement<'a, N> {
     /// The verdict on one node.
     #[must_use]
     pub fn verdict(&self, node: &N) -> Verdict {
-        if !self.is_candidate(node) {
+        if !is_candidate(node, self.class(node), self.policy) {
             return Verdict::NotACandidate;
         }
         let reasons: Vec<_> = self.reasons(node).collect();
@@ -188,30 +214,24 @@ impl<'a, N: Node> Judgement<'a, N> {
     pub fn verdicts(&self) -> Vec<(&'a N, Verdict)> {
         let own_node = self.policy.own_node.as_deref();
         let mut all: Vec<_> = self.nodes.iter().map(|node| (node, self.verdict(node))).collect();
-        all.sort_by_key(|(node, verdict)| (order(verdict), decision::rank(*node, own_node)));
+        all.sort_by_key(|(node, verdict)| (order(verdict), rank(*node, own_node)));
         all
     }
 
     /// The nodes to retire next, best first.
     #[must_use]
     pub fn batch(&self) -> Batch<'a, N> {
-        let mut ranked: Vec<&'a N> = self.nodes.iter().filter(|node| self.is_candidate(node)).collect();
-        if ranked.is_empty() {
+        if self.tally.candidates.is_empty() {
             return Batch::AllSpot;
         }
-        if !self.overall.is_empty() {
-            return self.nobody(&ranked);
-        }
-        let own_node = self.policy.own_node.as_deref();
-        ranked.sort_by_cached_key(|node| decision::rank(*node, own_node));
-        let chosen = self.choose(&ranked);
-        if chosen.is_empty() { self.nobody(&ranked) } else { Batch::Nodes(chosen) }
+        let chosen = if self.overall.is_empty() { self.choose() } else { Vec::new() };
+        if chosen.is_empty() { self.nobody() } else { Batch::Nodes(chosen) }
     }
 
     /// The eligible nodes in order, as many as budgets and groups leave room for.
-    fn choose(&self, ranked: &[&'a N]) -> Vec<&'a N> {
+    fn choose(&self) -> Vec<&'a N> {
         // Where it is unknown whether spot has room, one node shows it.
-        let at_once = if self.spot_known { self.policy.budgets.at_once } else { 1 };
+        let at_once = if self.tally.spot_known { self.policy.budgets.at_once } else { 1 };
         let budgets = &self.policy.budgets;
         let begun = self.facts.run.begun;
         let mut room = budgets.per_run.map_or(at_once, |limit| at_once.min(limit.saturating_sub(begun)));
@@ -220,12 +240,13 @@ impl<'a, N: Node> Judgement<'a, N> {
             room = room.min(usize::try_from(limit.saturating_sub(retired)).unwrap_or(usize::MAX));
         }
         // A node that is claimed holds its place, whether it can be taken up again or not.
-        let claimed = self.nodes.iter().filter(|node| open_claim(*node).is_some()).count();
-        let mut free = at_once.saturating_sub(claimed);
-        let mut usable = self.usable;
+        let mut free = at_once.saturating_sub(self.tally.claimed);
+        let mut usable = self.tally.usable;
         let mut groups = BTreeMap::new();
         let mut chosen: Vec<&'a N> = Vec::new();
-        for node in ranked {
+        // A heap orders no more of them than are looked at.
+        let mut ranked: BinaryHeap<_> = self.tally.candidates.iter().copied().map(Reverse).collect();
+        while let Some(node) = ranked.pop().and_then(|Reverse((_, at))| self.nodes.get(at)) {
             let resumed = open_claim(node).is_some();
             if chosen.len() >= room {
                 break;
@@ -253,15 +274,17 @@ impl<'a, N: Node> Judgement<'a, N> {
         true
     }
 
-    fn nobody(&self, candidates: &[&'a N]) -> Batch<'a, N> {
+    fn nobody(&self) -> Batch<'a, N> {
+        let mut ranked = self.tally.candidates.clone();
+        ranked.sort_unstable();
         let mut waiting = Vec::new();
         let mut kinds: BTreeMap<ReasonKind, usize> = BTreeMap::new();
-        for node in candidates {
+        for node in ranked.into_iter().filter_map(|(_, at)| self.nodes.get(at)) {
             let reasons: Vec<_> = self.reasons(node).collect();
             let Some(first) = reasons.first() else { continue };
             *kinds.entry(first.kind()).or_default() += 1;
             if reasons.iter().all(|reason| reason.span() == Span::Transient) {
-                waiting.push((*node, first.clone()));
+                waiting.push((node, first.clone()));
             }
         }
         if waiting.is_empty() { Batch::Nobody(kinds) } else { Batch::Wait(waiting) }
@@ -273,20 +296,11 @@ impl<'a, N: Node> Judgement<'a, N> {
         self.facts.cloud.class(node.uid())
     }
 
-    /// Whether a node is one that is looked for: on-demand, or possibly so, and selected.
-    fn is_candidate(&self, node: &N) -> bool {
-        match self.class(node) {
-            Class::OnDemand | Class::Unknown => {}
-            Class::Spot | Class::Reserved => return false,
-        }
-        !is_control_plane(node) && self.policy.node_selector.matches(|key| node.label(key))
-    }
-
     /// Why a candidate may not go, cheapest to find out first.
     fn reasons(&self, node: &'a N) -> impl Iterator<Item = Reason> {
         let plain = |applies: bool, kind| applies.then_some(Reason::Plain(kind));
         let fact = self.facts.cloud.of(node.uid());
-        let left = self.usable.saturating_sub(usize::from(is_usable(node)));
+        let left = self.tally.usable.saturating_sub(usize::from(is_usable(node)));
         let others = node.label(key::NODE_POOL).is_some() && self.policy.provisioned_nodes == ProvisionedNodes::Skip;
         let group_full = fact
             .and_then(|fact| fact.group.as_ref())
@@ -334,6 +348,15 @@ impl<'a, N: Node> Judgement<'a, N> {
             PodVerdict::Evict => plan::budget_refusal(pod, self.facts.view),
         }
     }
+}
+
+/// Whether a node is one that is looked for: on-demand, or possibly so, and selected.
+fn is_candidate(node: &impl Node, class: Class, policy: &Policy) -> bool {
+    match class {
+        Class::OnDemand | Class::Unknown => {}
+        Class::Spot | Class::Reserved => return false,
+    }
+    !is_control_plane(node) && policy.node_selector.matches(|key| node.label(key))
 }
 
 /// The migration's claim on a node that is not departing.
