@@ -18,6 +18,10 @@ mod controllers;
 mod executor;
 #[cfg(feature = "test-util")]
 pub mod fault;
+#[cfg(feature = "test-util")]
+mod invariants;
+#[cfg(feature = "test-util")]
+mod lease;
 mod live;
 mod nodes;
 mod pods;
@@ -39,6 +43,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use cloud::Group;
 pub use executor::{Ended, Executor, Halt, RootId, Work, block_on, block_on_all, block_on_until};
+#[cfg(feature = "test-util")]
+pub use invariants::{Invariant, Invariants, Limits, Violation};
+#[cfg(feature = "test-util")]
+pub use lease::{Candidate, Lease};
 pub use process::{Process, ProcessId};
 pub use random::SplitMix64;
 pub use record::{Answer, Call, CallRecord, Fact, FactRecord, Removal};

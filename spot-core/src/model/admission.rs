@@ -11,6 +11,7 @@ use crate::ports::EvictAnswer;
 use crate::selector::{LabelSelector, Requirement};
 use crate::view::Change;
 
+use super::controllers::Workload;
 use super::record::{Fact, Removal};
 use super::spec::{Allowance, BudgetSpec};
 use super::world::{BudgetId, Event, PodId, WorkloadId, World};
@@ -25,13 +26,15 @@ pub(super) struct Budget {
     exists: bool,
     healthy: i32,
     counted: i32,
+    /// The replicas of all workloads whose pods it protects.
+    scale: i32,
     dirty: bool,
 }
 
 impl Budget {
     /// How many pods there ought to be, and how many must be healthy.
-    fn demand(&self, scale: i32) -> (i32, i32) {
-        let number = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+    fn demand(&self) -> (i32, i32) {
+        let scale = self.scale;
         let share = |percent: u32| {
             let part = (i64::from(scale) * i64::from(percent) + 99) / 100;
             i32::try_from(part).unwrap_or(i32::MAX)
@@ -44,11 +47,11 @@ impl Budget {
         }
     }
 
-    fn protects(&self, namespace: &str, label: impl Fn(&str) -> Option<String>) -> bool {
-        let value = label("app");
+    /// Whether it protects the pods of this workload.
+    fn protects(&self, workload: &Workload) -> bool {
         self.exists
-            && *self.snapshot.namespace == *namespace
-            && self.snapshot.selector.matches(|key| (key == "app").then_some(value.as_deref()).flatten())
+            && self.snapshot.namespace == workload.namespace
+            && self.snapshot.selector.matches(|key| workload.labels.get(key).map(String::as_str))
     }
 }
 
@@ -75,70 +78,97 @@ impl World {
             exists: true,
             healthy: 0,
             counted: 0,
+            scale: 0,
             dirty: true,
         });
-        self.match_budgets();
+        self.match_budget(id);
         self.recompute(id);
     }
 
     /// Deletes a budget.
     pub fn remove_budget(&mut self, namespace: &str, name: &str) {
-        let found = self
-            .budgets
-            .iter_mut()
-            .find(|budget| budget.exists && *budget.snapshot.namespace == *namespace && *budget.snapshot.name == *name);
-        let Some(budget) = found else { return };
+        let Some(id) = self.budget_named(namespace, name) else { return };
+        let Some(budget) = self.budgets.get_mut(id.0) else { return };
         budget.exists = false;
         let reference = budget.snapshot.reference();
-        self.match_budgets();
+        self.match_budget(id);
         self.emit(Change::BudgetGone(reference));
     }
 
     /// Changes what a budget demands; its status follows later, and is stale until then.
     pub fn change_budget(&mut self, namespace: &str, name: &str, allowance: Allowance) {
-        let found = self.budgets.iter().position(|budget| {
-            budget.exists && *budget.snapshot.namespace == *namespace && *budget.snapshot.name == *name
-        });
-        let Some(at) = found else { return };
+        let Some(id) = self.budget_named(namespace, name) else { return };
         let version = self.next_version();
-        let Some(budget) = self.budgets.get_mut(at) else { return };
+        let Some(budget) = self.budgets.get_mut(id.0) else { return };
         budget.allowance = allowance;
         let snapshot = Arc::make_mut(&mut budget.snapshot);
         snapshot.current = false;
         snapshot.resource_version = version;
         let snapshot = Arc::clone(&budget.snapshot);
         self.emit(Change::Budget(snapshot));
-        self.request_recompute(BudgetId(at));
+        self.request_recompute(id);
     }
 
-    /// Which budgets protect which workloads' pods, and how many pods of each state they have.
-    pub(super) fn match_budgets(&mut self) {
-        for at in 0..self.workloads.len() {
-            self.match_workload(WorkloadId(at));
+    fn budget_named(&self, namespace: &str, name: &str) -> Option<BudgetId> {
+        let is_meant = |budget: &Budget| {
+            budget.exists && *budget.snapshot.namespace == *namespace && *budget.snapshot.name == *name
+        };
+        self.budgets.iter().position(is_meant).map(BudgetId)
+    }
+
+    /// Has a budget protect what it ought to, or nothing any more.
+    fn match_budget(&mut self, id: BudgetId) {
+        let Some(budget) = self.budgets.get_mut(id.0) else { return };
+        (budget.healthy, budget.counted, budget.scale) = (0, 0, 0);
+        let mut concerned = BTreeSet::new();
+        for (at, workload) in self.workloads.iter_mut().enumerate() {
+            let protected = workload.budgets.contains(&id);
+            let protects = budget.protects(workload);
+            if protects {
+                budget.scale += number(workload.spec.replicas);
+            }
+            if protects != protected {
+                let others = workload.budgets.iter().copied().filter(|other| *other != id);
+                workload.budgets = others.chain(protects.then_some(id)).collect();
+            }
+            if (protects || protected) && workload.has_pods() {
+                concerned.insert(WorkloadId(at));
+            }
         }
-        for budget in &mut self.budgets {
-            (budget.healthy, budget.counted) = (0, 0);
+        if concerned.is_empty() {
+            return;
         }
-        for at in 0..self.pods.len() {
-            let Some(pod) = self.pods.get_mut(at) else { continue };
+        for pod in self.pods.iter_mut().filter(|pod| concerned.contains(&pod.workload)) {
             if let Some(workload) = self.workloads.get(pod.workload.0) {
                 pod.budgets = Arc::clone(&workload.budgets);
             }
-            let (healthy, counted) = (i32::from(pod.is_healthy()), i32::from(pod.is_counted()));
-            self.count_pod(PodId(at), healthy, counted);
+            if pod.budgets.contains(&id) {
+                budget.healthy += i32::from(pod.is_healthy());
+                budget.counted += i32::from(pod.is_counted());
+            }
         }
     }
 
+    /// Which budgets protect a new workload.
     pub(super) fn match_workload(&mut self, id: WorkloadId) {
-        let Some(workload) = self.workloads.get(id.0) else { return };
-        let matching = self
-            .budgets
-            .iter()
-            .enumerate()
-            .filter(|(_, budget)| budget.protects(&workload.namespace, |key| workload.labels.get(key).cloned()));
-        let matching: Arc<[BudgetId]> = matching.map(|(at, _)| BudgetId(at)).collect();
-        if let Some(workload) = self.workloads.get_mut(id.0) {
-            workload.budgets = matching;
+        let Some(workload) = self.workloads.get_mut(id.0) else { return };
+        let mut matching = Vec::new();
+        for (at, budget) in self.budgets.iter_mut().enumerate() {
+            if budget.protects(workload) {
+                budget.scale += number(workload.spec.replicas);
+                matching.push(BudgetId(at));
+            }
+        }
+        workload.budgets = matching.into();
+    }
+
+    /// The replicas of a workload change by so many.
+    pub(super) fn rescale_budgets(&mut self, budgets: &[BudgetId], change: i32) {
+        for id in budgets {
+            if let Some(budget) = self.budgets.get_mut(id.0) {
+                budget.scale += change;
+            }
+            self.request_recompute(*id);
         }
     }
 
@@ -166,22 +196,14 @@ impl World {
         }
     }
 
-    /// The sum of the replicas of all workloads whose pods a budget protects.
-    fn scale(&self, id: BudgetId) -> i32 {
-        let protected = self.workloads.iter().filter(|workload| workload.budgets.contains(&id));
-        let sum: u32 = protected.map(|workload| workload.spec.replicas).sum();
-        i32::try_from(sum).unwrap_or(i32::MAX)
-    }
-
     /// The controller of budgets writes a new status.
     pub(super) fn recompute(&mut self, id: BudgetId) {
-        let scale = self.scale(id);
         let Some(budget) = self.budgets.get_mut(id.0) else { return };
         budget.dirty = false;
         if !budget.exists {
             return;
         }
-        let (expected, desired) = budget.demand(scale);
+        let (expected, desired) = budget.demand();
         let allowed = if expected <= 0 { 0 } else { (budget.healthy - desired).max(0) };
         let before = &budget.snapshot;
         let same = before.current
@@ -278,9 +300,8 @@ impl World {
     }
 
     fn note_overrun(&mut self, id: BudgetId) {
-        let scale = self.scale(id);
         let Some(budget) = self.budgets.get(id.0) else { return };
-        let (_, desired) = budget.demand(scale);
+        let (_, desired) = budget.demand();
         if budget.healthy < desired {
             let (budget, healthy) = (budget.snapshot.reference(), budget.healthy);
             self.note(Fact::BudgetOverrun { budget, healthy, desired });
@@ -290,12 +311,16 @@ impl World {
     /// Budgets that have fewer healthy pods than they demand, by name.
     #[must_use]
     pub fn unmet_budgets(&self) -> BTreeSet<String> {
-        let budgets = self.budgets.iter().enumerate().filter(|(_, budget)| budget.exists);
+        let budgets = self.budgets.iter().filter(|budget| budget.exists);
         budgets
-            .filter(|(at, budget)| budget.healthy < budget.demand(self.scale(BudgetId(*at))).1)
-            .map(|(_, budget)| budget.snapshot.reference().to_string())
+            .filter(|budget| budget.healthy < budget.demand().1)
+            .map(|budget| budget.snapshot.reference().to_string())
             .collect()
     }
+}
+
+fn number(count: u32) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 fn pod_is_healthy(world: &World, id: PodId) -> bool {

@@ -29,6 +29,13 @@ pub(super) struct Workload {
     dirty: bool,
 }
 
+impl Workload {
+    /// Whether any pod was ever made.
+    pub(super) const fn has_pods(&self) -> bool {
+        self.next_name > 0
+    }
+}
+
 impl World {
     /// Creates a workload; its controller creates the pods a moment later.
     pub fn add_workload(&mut self, spec: &WorkloadSpec) {
@@ -91,9 +98,8 @@ impl World {
         workload.missing.extend(before..replicas);
         workload.missing.retain(|ordinal| *ordinal < replicas);
         let budgets = Arc::clone(&workload.budgets);
-        for budget in budgets.iter() {
-            self.request_recompute(*budget);
-        }
+        let change = i64::from(replicas) - i64::from(before);
+        self.rescale_budgets(&budgets, i32::try_from(change).unwrap_or(0));
         self.request_reconcile(id);
     }
 

@@ -202,7 +202,7 @@ pub fn block_on_until<T>(model: &Model, at: Instant, future: impl Future<Output 
 ///
 /// # Errors
 /// When one of them can never end.
-pub fn block_on_all<'f, T>(model: &Model, roots: Vec<(Process, Work<'f, T>)>) -> Result<Vec<Ended<T>>, Halt> {
+pub fn block_on_all<T>(model: &Model, roots: Vec<(Process, Work<'_, T>)>) -> Result<Vec<Ended<T>>, Halt> {
     let mut executor = Executor::new(model);
     for (process, future) in roots {
         executor.spawn(&process, future);

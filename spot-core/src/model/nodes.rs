@@ -203,6 +203,10 @@ impl World {
         if node.resource_version.as_ref().is_some_and(|version| *version != entry.snapshot.resource_version) {
             return Ok((Written::Conflict(Arc::clone(&entry.snapshot)), Answer::Conflict));
         }
+        #[cfg(feature = "test-util")]
+        {
+            self.replaced = Some(Arc::clone(&entry.snapshot));
+        }
         self.update_node(id, |node| apply(node, change));
         let Some(entry) = self.node_entry(id) else { return Ok((Written::Gone, Answer::NodeGone)) };
         let answer = Answer::Written(entry.snapshot.resource_version.clone());

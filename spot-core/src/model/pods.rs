@@ -152,7 +152,7 @@ impl World {
     }
 
     pub(super) fn pod_running(&mut self, id: PodId) {
-        let Some(pod) = self.startable(id) else { return };
+        let Some(pod) = self.startable(id).filter(|pod| pod.snapshot.phase == PodPhase::Pending) else { return };
         let Some(workload) = self.workloads.get(pod.workload.0) else { return };
         let (start_up, crashes) = (workload.spec.start_up, workload.spec.life == PodLife::Crashing);
         let at_once = start_up.is_zero() && !crashes;

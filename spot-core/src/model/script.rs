@@ -1,5 +1,6 @@
 //! What others do to the world: operators, kubelets, clouds, attackers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +62,25 @@ impl World {
         self.groups.iter().map(|(id, group)| (id.as_str(), *group))
     }
 
+    /// The running machines of each group, by its name.
+    #[must_use]
+    pub fn machines_by_group(&self) -> BTreeMap<String, u32> {
+        let mut running: BTreeMap<String, u32> = self.groups.keys().map(|group| (group.clone(), 0)).collect();
+        for instance in self.instances.iter().filter(|instance| instance.life == Life::Running) {
+            if let Some(count) = instance.spec.group.as_ref().and_then(|group| running.get_mut(group)) {
+                *count += 1;
+            }
+        }
+        running
+    }
+
+    /// The Node object that the last write of any process replaced.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn replaced(&self) -> Option<&NodeSnapshot> {
+        self.replaced.as_deref()
+    }
+
     /// Gives a group a capacity below which it refuses to go.
     pub fn set_group_floor(&mut self, group: &str, floor: u32) {
         self.groups.entry(group.to_owned()).or_default().floor = floor;
@@ -71,9 +91,9 @@ impl World {
         self.after(delay, Event::Script(Box::new(act)));
     }
 
-    /// Has the hook look at the world after each call. It replaces an earlier one.
+    /// Has the hook look at the world after each call, beside earlier ones.
     pub fn after_each_call(&mut self, hook: impl FnMut(&Self, &super::record::CallRecord) + Send + 'static) {
-        self.hook = Some(Box::new(hook));
+        self.hooks.push(Box::new(hook));
     }
 
     /// Kills a process.
@@ -166,9 +186,11 @@ impl World {
         let Some(id) = self.node_named(name) else { return };
         let Some(old) = self.node_entry(id).map(|entry| entry.instance) else { return };
         let Some(instance) = self.instances.get_mut(old.0) else { return };
+        // the group has let go already of one that is on its way out
+        let kept = instance.life == Life::Running;
         instance.life = Life::Gone;
         let spec = NodeSpec { class, ..instance.spec.clone() };
-        if let Some(group) = spec.group.as_ref().and_then(|group| self.groups.get_mut(group)) {
+        if kept && let Some(group) = spec.group.as_ref().and_then(|group| self.groups.get_mut(group)) {
             group.desired = group.desired.saturating_sub(1);
         }
         let no = self.new_instance(spec, name.into());

@@ -1,25 +1,71 @@
 //! Tests of the world itself, through its public face.
 
+mod budgets;
+mod machines;
+mod processes;
+
 use std::sync::Arc;
+use std::time::Duration;
 
-use jiff::tz::TimeZone;
+use super::{Model, Process, World};
+use crate::node::{NodeRef, NodeSnapshot};
+use crate::pod::{PodRef, PodSnapshot};
+use crate::ports::{Alone, Instant, Ports, Silent, Write};
 
-use super::*;
-use crate::migrator::{Migrator, Settings as MigratorSettings};
-use crate::ports::Silent;
-use crate::progress::OutcomeKind;
-use crate::schedule::Schedule;
-use crate::stop::Stop;
-
-fn migrator(model: &Model) -> Migrator {
-    let schedule = Schedule::parse("@hourly", &TimeZone::UTC).unwrap();
-    Migrator::new(model.ports(Arc::new(Silent)), MigratorSettings::new(schedule))
+/// A process that is alone, as tests use it.
+struct Tester {
+    model: Model,
+    process: Process,
+    ports: Ports,
 }
 
-#[test]
-fn the_real_run_loop_empties_a_world_with_spot_to_spare() {
-    let model = Scenario::SpotAvailable.build(1, 6, 60);
-    let report = block_on(&model, migrator(&model).once(&Stop::default())).unwrap().unwrap();
-    assert_eq!(report.outcome.kind(), OutcomeKind::AllSpot, "{report:?}");
-    assert_eq!(report.retired.len(), 6);
+impl Tester {
+    fn of(model: &Model) -> Self {
+        let process = model.process();
+        let ports = process.ports_alone(Arc::new(Silent));
+        Self { model: model.clone(), process, ports }
+    }
+
+    fn by(&self) -> Instant {
+        self.ports.clock.instant() + Duration::from_mins(1)
+    }
+
+    fn write(&self) -> Write {
+        Write::assume(self.by(), Arc::new(Alone))
+    }
+
+    fn pass(&self, time: Duration) {
+        let at = self.ports.clock.instant() + time;
+        self.model.run_until(at).unwrap();
+    }
 }
+
+fn node(model: &Model, name: &str) -> Arc<NodeSnapshot> {
+    model.with(|world| Arc::clone(world.node(name).unwrap()))
+}
+
+fn node_at(model: &Model, name: &str) -> NodeRef {
+    node(model, name).at_version()
+}
+
+fn pods_of(world: &World, app: &str) -> Vec<Arc<PodSnapshot>> {
+    let pods = world.view().pods().filter(|pod| pod.labels.get("app").is_some_and(|label| label == app));
+    let mut pods: Vec<_> = pods.cloned().collect();
+    pods.sort_by(|a, b| a.name.cmp(&b.name));
+    pods
+}
+
+fn refs(model: &Model, app: &str) -> Vec<PodRef> {
+    model.with(|world| pods_of(world, app).iter().map(|pod| pod.reference()).collect())
+}
+
+fn ready(model: &Model, app: &str) -> usize {
+    model.with(|world| pods_of(world, app).iter().filter(|pod| pod.ready && pod.is_active()).count())
+}
+
+fn nodes_of(model: &Model, app: &str) -> Vec<String> {
+    model
+        .with(|world| pods_of(world, app).iter().filter_map(|pod| pod.node.as_ref().map(ToString::to_string)).collect())
+}
+
+const SECOND: Duration = Duration::from_secs(1);

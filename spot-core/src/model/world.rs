@@ -145,7 +145,12 @@ pub struct World {
     killed: BTreeSet<ProcessId>,
     fates: BTreeMap<u64, Fate>,
     pub(super) fate: Fate,
-    pub(super) hook: Option<Hook>,
+    pub(super) hooks: Vec<Hook>,
+    /// The Node object that the last write replaced.
+    #[cfg(feature = "test-util")]
+    pub(super) replaced: Option<Arc<crate::node::NodeSnapshot>>,
+    #[cfg(feature = "test-util")]
+    pub(super) lease: super::lease::Lease,
     #[cfg(feature = "test-util")]
     pub(super) plan: super::fault::Plan,
 }
@@ -191,7 +196,11 @@ impl World {
             killed: BTreeSet::new(),
             fates: BTreeMap::new(),
             fate: Fate::Normal,
-            hook: None,
+            hooks: Vec::new(),
+            #[cfg(feature = "test-util")]
+            replaced: None,
+            #[cfg(feature = "test-util")]
+            lease: super::lease::Lease::default(),
             #[cfg(feature = "test-util")]
             plan: super::fault::Plan::default(),
             settings,
@@ -410,12 +419,13 @@ impl World {
         let Some(record) = usize::try_from(number).ok().and_then(|at| self.calls.get_mut(at)) else { return };
         record.answered = Some(now);
         record.answer = answer;
-        if let Some(mut hook) = self.hook.take() {
-            if let Some(record) = self.record(number) {
+        let mut hooks = std::mem::take(&mut self.hooks);
+        if let Some(record) = self.record(number) {
+            for hook in &mut hooks {
                 hook(self, record);
             }
-            self.hook = Some(hook);
         }
+        self.hooks = hooks;
     }
 
     fn record(&self, number: u64) -> Option<&CallRecord> {

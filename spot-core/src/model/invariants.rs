@@ -1,0 +1,408 @@
+//! What must hold after every single call, whatever fails: the promises of a planned migration.
+//!
+//! The checker looks at each call when it has had its effect, and at the world right before and after it. It shares
+//! nothing with the code that it judges but the ports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::capacity::Class;
+use crate::claim::{Claim, ClaimRecord, Machine, Owner};
+use crate::cloud::Deletion;
+use crate::node::{Effect, Node, NodeRef, NodeSnapshot, Taint, Uid, key};
+use crate::ports::{Edit, Instant, NodeChange};
+
+use super::Model;
+use super::process::ProcessId;
+use super::record::{Answer, Call, CallRecord, Fact, Removal};
+use super::world::World;
+
+/// What the promises are held against.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// How many nodes may be on their way at once.
+    pub nodes_at_once: usize,
+    /// The migrator's own pod, which may be left on its node.
+    pub own_pod: Option<Uid>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { nodes_at_once: 1, own_pod: None }
+    }
+}
+
+/// One of the promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Invariant {
+    /// A node is claimed before it is touched, on its very version, and never more than allowed at once.
+    ClaimFirst,
+    /// Only on-demand nodes that nobody opted out are claimed, and never the control plane.
+    Eligible,
+    /// A machine goes only when its node was found empty after the taint, and load balancers had their time.
+    EmptyFirst,
+    /// Only machines that a claim names go.
+    Claimed,
+    /// Pods go by eviction alone.
+    EvictedOnly,
+    /// No budget is overrun.
+    Budgets,
+    /// Nothing of ours stays when the work has ended.
+    Released,
+    /// Nothing of others is taken off.
+    Foreign,
+    /// Groups keep exactly what is left of their machines.
+    Capacity,
+    /// Only the leader writes.
+    Leader,
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The call that broke it; none: found at the end.
+    pub call: Option<u64>,
+    /// Which promise.
+    pub invariant: Invariant,
+    /// How.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.call {
+            Some(call) => write!(f, "call {call}: {:?}: {}", self.invariant, self.what),
+            None => write!(f, "at the end: {:?}: {}", self.invariant, self.what),
+        }
+    }
+}
+
+/// Checks a world after each call.
+#[derive(Clone, Debug)]
+pub struct Invariants(Arc<Mutex<Checker>>);
+
+impl Invariants {
+    /// Begins to check.
+    #[must_use]
+    pub fn watch(model: &Model, limits: Limits) -> Self {
+        let checker = Arc::new(Mutex::new(Checker { limits, ..Checker::default() }));
+        let hooked = Arc::clone(&checker);
+        model.with(|world| {
+            world.after_each_call(move |world, record| {
+                hooked.lock().unwrap_or_else(PoisonError::into_inner).check(world, record);
+            });
+        });
+        Self(checker)
+    }
+
+    /// What was found until now.
+    #[must_use]
+    pub fn violations(&self) -> Vec<Violation> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).found.clone()
+    }
+
+    /// What was found, and what of ours is still on nodes that are not departing, now that the work has ended.
+    #[must_use]
+    pub fn at_the_end(&self, model: &Model) -> Vec<Violation> {
+        let mut checker = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        model.with(|world| checker.look_for_leftovers(world));
+        checker.found.clone()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Checker {
+    limits: Limits,
+    found: Vec<Violation>,
+    /// Which facts were looked at.
+    facts: usize,
+    /// Nodes whose cordon is ours.
+    cordoned: BTreeSet<Uid>,
+    /// Nodes that were claimed.
+    selected: BTreeSet<Uid>,
+    /// Names of nodes that a process has claimed and not released. That others took a claim off is seen later.
+    held: BTreeSet<Arc<str>>,
+    /// Nodes whose machine's deletion was accepted.
+    deleted: BTreeSet<Uid>,
+    /// The latest list of a node's pods by each process that found nothing, and when.
+    empty: BTreeMap<(ProcessId, Uid), Instant>,
+    /// When a node was written with the taint on it.
+    tainted: BTreeMap<Uid, Instant>,
+}
+
+impl Checker {
+    fn report(&mut self, call: u64, invariant: Invariant, what: String) {
+        self.found.push(Violation { call: Some(call), invariant, what });
+    }
+
+    fn check(&mut self, world: &World, record: &CallRecord) {
+        let number = record.number;
+        if let Some(leader) = world.leader()
+            && is_write(&record.call)
+            && !leader.led_at(record.process, record.sent)
+        {
+            self.report(number, Invariant::Leader, format!("process {} writes and does not lead", record.process.0));
+        }
+        match (&record.call, &record.answer) {
+            (Call::WriteNode { node, change }, Answer::Written(_)) => self.written(world, record, node, change),
+            (Call::Evict { pod, .. }, _) => {
+                let node = world.view().pods().find(|other| other.uid == pod.uid).and_then(|pod| pod.node.clone());
+                if node.is_some_and(|node| !self.held.contains(&node)) {
+                    self.report(number, Invariant::ClaimFirst, format!("{pod} is evicted from a node without a claim"));
+                }
+            }
+            (Call::DeletePod { pod, .. }, _) => {
+                self.report(number, Invariant::EvictedOnly, format!("{pod} is deleted"));
+            }
+            (Call::LatestPods(node), Answer::Pods(pods)) => {
+                let own = self.limits.own_pod.as_ref();
+                let left =
+                    pods.iter().filter(|pod| Some(&pod.uid) != own && !is_overdue(world, node, &pod.uid)).count();
+                let seen = (record.process, node.uid.clone());
+                if left == 0 {
+                    self.empty.insert(seen, record.answered.unwrap_or(record.sent));
+                } else {
+                    self.empty.remove(&seen);
+                }
+            }
+            (Call::DeleteInstance { node, .. }, Answer::Deletion(deletion)) => {
+                self.deleting(world, record, node, *deletion);
+            }
+            (
+                Call::Open(_)
+                | Call::WriteNode { .. }
+                | Call::DeleteNode(_)
+                | Call::Recall
+                | Call::Remember(_)
+                | Call::LatestPods(_)
+                | Call::Survey { .. }
+                | Call::Detach { .. }
+                | Call::DeleteInstance { .. }
+                | Call::InstanceState(_),
+                _,
+            ) => {}
+        }
+        for at in self.facts..world.facts().len() {
+            if let Some(fact) = world.facts().get(at) {
+                self.happened(world, number, &fact.fact);
+            }
+        }
+        self.facts = world.facts().len();
+        for (group, running) in world.machines_by_group() {
+            let desired = world.groups().find(|(id, _)| *id == group).map_or(0, |(_, group)| group.desired);
+            if desired != running {
+                let what = format!("group {group} wants {desired} machines and has {running}");
+                self.report(number, Invariant::Capacity, what);
+            }
+        }
+    }
+
+    fn written(&mut self, world: &World, record: &CallRecord, node: &NodeRef, change: &NodeChange) {
+        let number = record.number;
+        let Some(after) = world.last_seen(node.uid.as_str()) else { return };
+        let before = world.replaced().filter(|before| before.uid == node.uid).unwrap_or(after);
+        let (had, has) = (claim_of(before), claim_of(after));
+        if let (None, Some(claim)) = (had, has) {
+            self.claimed(world, number, node, before, claim);
+        }
+        match change.claim {
+            Edit::Set(_) => {
+                self.held.insert(Arc::clone(&node.name));
+            }
+            Edit::Remove => {
+                self.held.remove(&node.name);
+            }
+            Edit::Keep => {}
+        }
+        let touches = matches!(change.mark, Edit::Set(())) || change.unschedulable == Some(true);
+        if touches && has.is_none() {
+            self.report(number, Invariant::ClaimFirst, format!("{node} is touched without a claim"));
+        }
+        for foreign in taken_off(before, after, had) {
+            self.report(number, Invariant::Foreign, format!("{node} loses {foreign}"));
+        }
+        match (before.unschedulable, after.unschedulable) {
+            (false, true) => {
+                self.cordoned.insert(node.uid.clone());
+            }
+            (true, false) => {
+                self.cordoned.remove(&node.uid);
+            }
+            (true, true) | (false, false) => {}
+        }
+        if after.taints.iter().any(is_to_be_deleted) {
+            if !before.taints.iter().any(is_to_be_deleted) {
+                self.tainted.insert(node.uid.clone(), record.answered.unwrap_or(record.sent));
+            }
+        } else {
+            self.tainted.remove(&node.uid);
+        }
+    }
+
+    fn claimed(&mut self, world: &World, number: u64, node: &NodeRef, before: &NodeSnapshot, claim: &Claim) {
+        self.selected.insert(node.uid.clone());
+        if node.resource_version.is_none() {
+            self.report(number, Invariant::ClaimFirst, format!("{node} is claimed in whatever version"));
+        }
+        let open = world.view().nodes().iter().filter_map(|node| claim_of(node));
+        let open = open.filter(|other| other.owner == claim.owner && !other.is_departing()).count();
+        if open > self.limits.nodes_at_once {
+            self.report(number, Invariant::ClaimFirst, format!("{node} is claimed, and {open} nodes are on their way"));
+        }
+        if let Machine::Instance(instance) = &claim.machine
+            && world.instance_of_uid(node.uid.as_str()) != Some(instance)
+        {
+            self.report(number, Invariant::Claimed, format!("{node} is claimed with the machine {instance}"));
+        }
+        let class = world.class_of_uid(node.uid.as_str()).unwrap_or(Class::Unknown);
+        if claim.owner == Owner::Migrator && class != Class::OnDemand {
+            self.report(number, Invariant::Eligible, format!("{node} is claimed and {class}"));
+        }
+        for reason in kept_away(before) {
+            self.report(number, Invariant::Eligible, format!("{node} is claimed in spite of {reason}"));
+        }
+    }
+
+    fn deleting(&mut self, world: &World, record: &CallRecord, node: &NodeRef, deletion: Deletion) {
+        let number = record.number;
+        let Some(after) = world.last_seen(node.uid.as_str()) else { return };
+        let Some(claim) = claim_of(after) else {
+            self.report(number, Invariant::Claimed, format!("the machine of {node} goes without a claim"));
+            return;
+        };
+        let named = match &record.call {
+            Call::DeleteInstance { instance: Some(instance), .. } => Machine::Instance(instance.clone()),
+            _ => Machine::WithNode,
+        };
+        if claim.machine != named {
+            self.report(number, Invariant::Claimed, format!("{node} has another claim than {named:?}"));
+        }
+        if deletion == Deletion::Accepted && self.deleted.insert(node.uid.clone()) {
+            self.check_emptiness(record, node);
+        }
+    }
+
+    fn check_emptiness(&mut self, record: &CallRecord, node: &NodeRef) {
+        let found = self.empty.get(&(record.process, node.uid.clone())).copied();
+        // a taint that we did not put on was there all the time
+        let tainted = self.tainted.get(&node.uid).copied().unwrap_or_default();
+        if found.is_none_or(|found| found < tainted) {
+            let what = format!("the machine of {node} goes, and no list after the taint found the node empty");
+            self.report(record.number, Invariant::EmptyFirst, what);
+        }
+    }
+
+    fn happened(&mut self, world: &World, number: u64, fact: &Fact) {
+        match fact {
+            Fact::BudgetOverrun { budget, healthy, desired } => {
+                let what = format!("budget {budget} demands {desired} healthy pods and has {healthy}");
+                self.report(number, Invariant::Budgets, what);
+            }
+            Fact::PodGone { pod, removal: Removal::Deleted, .. } => {
+                self.report(number, Invariant::EvictedOnly, format!("{pod} went by a deletion"));
+            }
+            Fact::MachineDeleted { node, tainted_for, .. } => {
+                let Some(after) = world.last_seen(node.uid.as_str()) else { return };
+                let ours = claim_of(after).is_some_and(|claim| claim.taint.is_some());
+                let drain = world.settings().load_balancer_drain;
+                if ours && tainted_for.is_none_or(|time| time < drain) {
+                    let what = format!("the machine of {node} goes {tainted_for:?} after the taint");
+                    self.report(number, Invariant::EmptyFirst, what);
+                }
+            }
+            Fact::PodGone { .. } | Fact::NodeJoined { .. } | Fact::NodeGone(_) | Fact::MachineGone(_) => {}
+        }
+    }
+
+    fn look_for_leftovers(&mut self, world: &World) {
+        for node in world.view().nodes() {
+            if claim_of(node).is_some_and(Claim::is_departing) {
+                continue;
+            }
+            let mut left: Vec<&str> = Vec::new();
+            if !matches!(node.claim(), ClaimRecord::None) {
+                left.push("the claim");
+            }
+            if node.labels.contains_key(key::SELECTED) {
+                left.push("the mark");
+            }
+            if node.taints.iter().any(|taint| taint.key == key::LEAVING) {
+                left.push("the soft taint");
+            }
+            if self.tainted.contains_key(&node.uid) && node.taints.iter().any(is_to_be_deleted) {
+                left.push("the taint");
+            }
+            if self.cordoned.contains(&node.uid) && node.unschedulable {
+                left.push("the cordon");
+            }
+            if !left.is_empty() {
+                let what = format!("{} still has {}", node.name, left.join(", "));
+                self.found.push(Violation { call: None, invariant: Invariant::Released, what });
+            }
+        }
+    }
+}
+
+fn claim_of(node: &NodeSnapshot) -> Option<&Claim> {
+    node.claim().of(node.uid.as_str())
+}
+
+fn is_to_be_deleted(taint: &Taint) -> bool {
+    taint.is(key::TO_BE_DELETED, Effect::NoSchedule)
+}
+
+const fn is_write(call: &Call) -> bool {
+    match call {
+        Call::WriteNode { .. }
+        | Call::Evict { .. }
+        | Call::DeletePod { .. }
+        | Call::DeleteNode(_)
+        | Call::Remember(_)
+        | Call::Detach { .. }
+        | Call::DeleteInstance { .. } => true,
+        Call::Open(_) | Call::Recall | Call::LatestPods(_) | Call::Survey { .. } | Call::InstanceState(_) => false,
+    }
+}
+
+/// Whether a pod counts as gone though its object is there: its node does not answer, and its time is up.
+fn is_overdue(world: &World, node: &NodeRef, pod: &Uid) -> bool {
+    let silent = world.node(&node.name).is_some_and(|node| node.readiness != crate::node::Readiness::Ready);
+    let pod = world.view().pods_on(&node.name).find(|other| other.uid == *pod);
+    silent && pod.and_then(|pod| pod.deletion).is_some_and(|until| until <= world.wall())
+}
+
+/// Why a node may not be claimed.
+fn kept_away(node: &NodeSnapshot) -> Vec<&'static str> {
+    let mut reasons = Vec::new();
+    for role in [key::CONTROL_PLANE, key::MASTER] {
+        if node.labels.contains_key(role) || node.taints.iter().any(|taint| taint.key == role) {
+            reasons.push(role);
+        }
+    }
+    let set =
+        |key: &str| node.labels.get(key).or_else(|| node.annotations.get(key)).is_some_and(|value| value == "true");
+    reasons.extend(
+        [key::DO_NOT_MIGRATE, key::SCALE_DOWN_DISABLED, key::DO_NOT_DISRUPT].into_iter().filter(|key| set(key)),
+    );
+    reasons
+}
+
+/// What a write took off a node that was not ours.
+fn taken_off(before: &NodeSnapshot, after: &NodeSnapshot, claim: Option<&Claim>) -> Vec<String> {
+    let ours = |taint: &Taint| {
+        let recorded = claim.and_then(|claim| claim.taint.as_ref());
+        taint.key == key::LEAVING || (is_to_be_deleted(taint) && recorded == Some(&taint.value))
+    };
+    let taints = before.taints.iter().filter(|taint| !ours(taint) && !after.taints.contains(taint));
+    let mut lost: Vec<String> = taints.map(|taint| format!("the taint {}={}", taint.key, taint.value)).collect();
+    let labels = before.labels.keys().filter(|label| !after.labels.contains_key(*label));
+    let labels = labels.filter(|label| *label != key::SELECTED && *label != key::COST_MANAGER_SELECTED);
+    lost.extend(labels.map(|label| format!("the label {label}")));
+    let old_mark = before.labels.get(key::COST_MANAGER_SELECTED).is_some_and(|value| value == "true");
+    let cordon_is_ours = old_mark || claim.is_some_and(|claim| claim.cordoned);
+    if before.unschedulable && !after.unschedulable && !cordon_is_ours {
+        lost.push("a cordon".to_owned());
+    }
+    lost
+}
