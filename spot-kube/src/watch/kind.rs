@@ -111,14 +111,7 @@ impl Kind for Pods {
     }
 
     fn changes(before: Option<&Self::Seen>, now: &Self::Seen) -> Vec<Change> {
-        let mut changes = unless_equal(before, now, Change::Pod(Arc::clone(now)));
-        // A pod that another controller took over must not stay with the first.
-        if let Some(before) = before
-            && before.controller != now.controller
-        {
-            changes.insert(0, Change::PodGone(Arc::clone(before)));
-        }
-        changes
+        unless_equal(before, now, Change::Pod(Arc::clone(now)))
     }
 
     fn gone(_key: &Uid, last: &Self::Seen) -> Change {

@@ -193,7 +193,7 @@ async fn without_the_lease_nothing_is_sent() {
     assert_eq!(error.class, ErrorClass::NotLeader);
 }
 
-/// A pod that waits for its budget holds no slot: hundreds of them never keep another one from being evicted.
+/// No more than 64 requests are under way at once, and none is sent when its time is up.
 #[tokio::test(start_paused = true)]
 async fn hung_evictions_beyond_the_bound_wait_for_a_slot_and_end_at_their_deadline() {
     let server = ApiServer::new();
