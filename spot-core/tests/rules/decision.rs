@@ -197,7 +197,7 @@ impl Node for Bare {
         self.name
     }
     fn provider_id(&self) -> Option<&str> {
-        None
+        Some("")
     }
     fn created_at(&self) -> Timestamp {
         noon()
