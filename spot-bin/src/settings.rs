@@ -36,23 +36,16 @@ impl Own {
 /// The core's settings for this configuration.
 #[must_use]
 pub fn settings(config: &Config, own: &Own) -> Settings {
-    let drain = DrainRules {
-        force: config.drain.force,
-        delete_empty_dir_data: config.drain.delete_empty_dir_data,
-        pod_grace: config.drain.pod_grace_period,
-    };
     Settings {
         schedule: config.schedule.clone(),
-        policy: policy(config, &drain, own),
+        policy: policy(config, own),
         retire: RetireSettings {
-            drain,
             drain_timeout: config.drain.timeout,
             load_balancer: (config.load_balancer.drain, config.load_balancer.drain_max),
             node_gone_timeout: config.node_gone.timeout,
             delete_node_object: config.node_gone.delete_node_object,
             back_off: pair(config.back_off),
             grace_period: config.shutdown_grace_period,
-            own_pod: own.pod.clone(),
         },
         settle_timeout: config.settle_timeout,
         exhaustion: pair(config.exhaustion_back_off),
@@ -60,7 +53,7 @@ pub fn settings(config: &Config, own: &Own) -> Settings {
     }
 }
 
-fn policy(config: &Config, drain: &DrainRules, own: &Own) -> Policy {
+fn policy(config: &Config, own: &Own) -> Policy {
     let selection = &config.selection;
     Policy {
         node_selector: selection.node_selector.clone(),
@@ -76,8 +69,13 @@ fn policy(config: &Config, drain: &DrainRules, own: &Own) -> Policy {
             windows: config.windows.iter().map(window).collect(),
             time_zone: config.time_zone.clone(),
         },
-        drain: drain.clone(),
+        drain: DrainRules {
+            force: config.drain.force,
+            delete_empty_dir_data: config.drain.delete_empty_dir_data,
+            pod_grace: config.drain.pod_grace_period,
+        },
         own_node: own.node.clone(),
+        own_pod: own.pod.clone(),
     }
 }
 
@@ -190,11 +188,11 @@ mod tests {
         assert_eq!((window.duration, window.time_zone.iana_name()), (minutes(360), Some("Asia/Tokyo")));
 
         let retire = settings.retire;
-        assert_eq!((retire.drain, retire.drain_timeout), (drain, minutes(7)));
+        assert_eq!(retire.drain_timeout, minutes(7));
         assert_eq!(retire.load_balancer, (Duration::from_secs(1), minutes(2)));
         assert_eq!((retire.node_gone_timeout, retire.delete_node_object), (minutes(10), false));
         assert_eq!(retire.back_off, (minutes(11), minutes(12)));
-        assert_eq!((retire.grace_period, retire.own_pod), (Duration::from_secs(15), Some(Uid::new("uid-7"))));
+        assert_eq!((retire.grace_period, policy.own_pod), (Duration::from_secs(15), Some(Uid::new("uid-7"))));
     }
 
     #[test]

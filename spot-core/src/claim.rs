@@ -126,6 +126,8 @@ pub struct Claim {
     pub since: Timestamp,
     /// The migrator's own pod was all that was left: it counts as drained.
     pub own_pod_left: bool,
+    /// Taint and cordon were put back once, after a cluster-autoscaler that started had taken them off.
+    pub restored: bool,
 }
 
 impl Claim {

@@ -16,7 +16,7 @@ use crate::cloud::CloudFacts;
 use crate::decision::{self, Rank, is_control_plane, rank};
 use crate::drain::plan::{self, DrainRules, Force, PodVerdict};
 use crate::memory::Memory;
-use crate::node::{Node, Readiness, key};
+use crate::node::{Node, Readiness, Uid, key};
 use crate::reason::{Reason, ReasonKind, Span};
 use crate::selector::LabelSelector;
 use crate::view::View;
@@ -48,6 +48,8 @@ pub struct Policy {
     pub drain: DrainRules,
     /// The name of the node that the migrator runs on.
     pub own_node: Option<String>,
+    /// The migrator's own pod. It goes last, and its own budget does not hold its node.
+    pub own_pod: Option<Uid>,
 }
 
 /// What a run has done so far.
@@ -345,6 +347,7 @@ impl<'a, N: Node> Judgement<'a, N> {
         match plan::verdict(pod, &self.policy.drain, Force::Planned, self.facts.view) {
             PodVerdict::Leave(_) | PodVerdict::Going => None,
             PodVerdict::Refuse(reason) => Some(reason),
+            PodVerdict::Evict if self.policy.own_pod.as_ref() == Some(&pod.uid) => None,
             PodVerdict::Evict => plan::budget_refusal(pod, self.facts.view),
         }
     }

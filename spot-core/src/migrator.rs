@@ -3,6 +3,7 @@
 //! Dropping any of these futures is a kill: nothing is cleaned up, the claims stay on the nodes, and recovery owns
 //! them.
 
+mod operator;
 mod recovery;
 mod run;
 
@@ -17,11 +18,13 @@ use crate::error::{PortError, RunError, chain};
 use crate::judge::Policy;
 use crate::ports::{Instant, Live, Ports, Scope};
 use crate::progress::{Outcome, Progress, Report};
-use crate::retire::RetireSettings;
+use crate::retire::{RetireSettings, Retirer};
 use crate::schedule::Schedule;
 use crate::stop::Stop;
 use crate::wait::within;
 use run::Run;
+
+pub use operator::{Freed, Which};
 
 /// How long opening a view may take: every node and pod of a large cluster is listed.
 const OPENING: Duration = Duration::from_mins(2);
@@ -57,6 +60,13 @@ impl Settings {
             exhaustion: (Duration::from_hours(1), Duration::from_hours(6)),
             dry_run: false,
         }
+    }
+}
+
+impl Settings {
+    fn retirer<'a>(&'a self, ports: &'a Ports, live: &'a dyn Live, stop: &'a Stop) -> Retirer<'a> {
+        let Policy { drain: rules, own_pod, .. } = &self.policy;
+        Retirer { ports, live, settings: &self.retire, rules, own_pod: own_pod.as_ref(), stop }
     }
 }
 

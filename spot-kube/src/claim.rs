@@ -24,6 +24,8 @@ struct ClaimText {
     since: String,
     #[serde(default)]
     own_pod_left: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    restored: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -55,6 +57,7 @@ pub(crate) fn encode(claim: &Claim) -> String {
         taint: claim.taint.clone(),
         since: claim.since.to_string(),
         own_pod_left: claim.own_pod_left,
+        restored: claim.restored,
     };
     json(&text)
 }
@@ -97,6 +100,7 @@ fn read(text: &str) -> Result<Claim, String> {
         taint: text.taint,
         since: text.since.parse::<Timestamp>().map_err(|_| "`since` is not a time")?,
         own_pod_left: text.own_pod_left,
+        restored: text.restored,
     })
 }
 
@@ -131,8 +135,8 @@ mod tests {
         ];
         let step = prop::sample::select(ClaimStep::ALL.to_vec());
         let text = || any::<[char; 5]>().prop_map(String::from_iter);
-        (owner, text(), machine, text(), step, any::<(bool, bool)>(), prop::option::of(text()), times()).prop_map(
-            |(owner, node, machine, boot_id, step, (cordoned, own_pod_left), taint, since)| Claim {
+        (owner, text(), machine, text(), step, any::<(bool, bool, bool)>(), prop::option::of(text()), times()).prop_map(
+            |(owner, node, machine, boot_id, step, (cordoned, own_pod_left, restored), taint, since)| Claim {
                 owner,
                 node: Uid::new(node),
                 machine,
@@ -142,6 +146,7 @@ mod tests {
                 taint,
                 since,
                 own_pod_left,
+                restored,
             },
         )
     }
@@ -186,6 +191,7 @@ mod tests {
             taint: Some("1767225600".to_owned()),
             since: "2026-01-01T00:00:00Z".parse().unwrap(),
             own_pod_left: false,
+            restored: false,
         };
         assert_eq!(
             encode(&claim),

@@ -223,7 +223,9 @@ impl Machine {
         let asked = self.asked.get(&key).filter(|(version, _)| *version == budget.resource_version);
         let asked = asked.map_or(0, |(_, asked)| *asked);
         let full = budget.current && pod.ready && budget.disruptions_allowed <= asked;
-        if full || budget.refuses(pod) {
+        // Its own pod is asked for once all the same: only the server's refusal lets the work go on without it.
+        let own = self.policy.own_pod.as_ref() == Some(&pod.uid);
+        if (full || budget.refuses(pod)) && !own {
             if self.policy.delete_blocked.is_some_and(|at| now >= at) {
                 return Ready::Now { budget: None, delete: true };
             }

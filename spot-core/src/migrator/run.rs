@@ -178,10 +178,11 @@ impl<'a> Run<'a> {
                 self.report.undone.push(node);
             }
             End::Departing => self.report.departing.push(node),
-            End::Postponed => {
+            // Not again in this run: the judgement does not see what stands in the way.
+            End::Refused => {
                 self.facts.failed.insert(node.uid.to_string());
             }
-            End::Vanished | End::Overtaken | End::Stopped | End::NotLeader => {}
+            End::Postponed | End::Vanished | End::Overtaken | End::Stopped | End::NotLeader => {}
         }
         awaited
     }
@@ -252,7 +253,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn retirer(&self) -> Retirer<'a> {
-        Retirer { ports: self.ports, live: self.live, settings: &self.settings.retire, stop: self.stop }
+        self.settings.retirer(self.ports, self.live, self.stop)
     }
 
     pub(super) fn judgement<'v>(&'v self, view: &'v View) -> Judgement<'v, Node> {

@@ -56,6 +56,30 @@ pub(super) fn taken_back(node: &NodeSnapshot, owner: &Owner) -> Option<Halt> {
     Some(Halt::Undone(undo))
 }
 
+/// Whether our taint and the cordon went in one update, while the mark stayed: what a cluster-autoscaler does to the
+/// nodes of its groups when it starts. It is put right once; a second time it is taken for a person's doing.
+pub(super) fn lost_its_taint(node: &NodeSnapshot, owner: &Owner) -> bool {
+    let Some(claim) = ours(node, owner) else { return false };
+    claim.taint.is_some()
+        && !claim.restored
+        && !node.unschedulable
+        && !node.taints.iter().any(is_deletion_taint)
+        && node.label(key::SELECTED) == Some("true")
+        && decision::opt_out(node).is_none()
+}
+
+/// Taint and cordon put back, and the record of it.
+pub(super) fn restoring(node: &NodeSnapshot, owner: &Owner, now: Timestamp) -> NodeChange {
+    let value = seconds(now);
+    let mut taints = node.taints.clone();
+    taints.push(Taint::new(key::TO_BE_DELETED, value.clone(), Effect::NoSchedule));
+    let change = edited(node, owner, |claim| {
+        claim.restored = true;
+        claim.taint = Some(value);
+    });
+    NodeChange { unschedulable: Some(true), taints: Some(taints), ..change }
+}
+
 /// Mark, cordon and record. A claim of ours is taken up; one that was about to delete drains again first.
 pub(super) fn claiming(node: &NodeSnapshot, owner: &Owner, machine: &Machine, now: Timestamp) -> NodeChange {
     let resumed = ours(node, owner);
@@ -72,6 +96,7 @@ pub(super) fn claiming(node: &NodeSnapshot, owner: &Owner, machine: &Machine, no
             taint: None,
             since: now,
             own_pod_left: false,
+            restored: false,
         },
     };
     NodeChange {

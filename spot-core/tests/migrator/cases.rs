@@ -313,7 +313,6 @@ fn rb_35_pods_that_nobody_brings_back_are_seen_before_the_cordon() {
     assert_eq!(calls(&model, |call| matches!(call, Call::WriteNode { .. })), 0);
     let mut forced = settings();
     forced.policy.drain.force = true;
-    forced.retire.drain.force = true;
     assert_eq!(outcome(&once(&model, &forced)), OutcomeKind::AllSpot);
 }
 

@@ -4,6 +4,7 @@
 mod cases;
 mod faults;
 mod flow;
+mod operator;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

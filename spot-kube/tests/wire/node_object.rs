@@ -44,6 +44,7 @@ fn retired(node: Arc<NodeSnapshot>, machine: Machine) -> RetiredNode {
         taint: None,
         since: Timestamp::UNIX_EPOCH,
         own_pod_left: false,
+        restored: false,
     };
     RetiredNode::assume(node, claim)
 }

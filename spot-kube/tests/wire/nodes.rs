@@ -30,6 +30,7 @@ fn claim() -> Claim {
         taint: None,
         since: "2026-01-01T00:00:00Z".parse().unwrap(),
         own_pod_left: false,
+        restored: false,
     }
 }
 

@@ -1,0 +1,402 @@
+//! The work on one node, step by step.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{self, Either};
+
+use super::permit::{DeletableNode, RetiredNode};
+use super::{Halt, Purpose, Retirer, Target, record};
+use crate::claim::{Claim, ClaimStep, Machine, Owner};
+use crate::cloud::{Deletion, InstanceState};
+use crate::drain::driver::{Drain, Drained};
+use crate::drain::machine::DrainPolicy;
+use crate::drain::plan::{self, Force, PodVerdict};
+use crate::error::{Cause, ErrorClass, PortError, chain};
+use crate::node::NodeSnapshot;
+use crate::ports::{Instant, NodeChange, Write, Written};
+use crate::progress::{Progress, Step, Undo};
+use crate::settle::Awaited;
+use crate::view::View;
+use crate::wait::{self, REQUEST, within};
+
+/// How often a write that met another version is made anew: each time somebody else got in between.
+const CONFLICTS: u32 = 8;
+/// How often pods may land on a node after it was empty.
+const PASSES: u32 = 10;
+/// How often a deletion is asked for when its answer is lost.
+const DELETIONS: u32 = 3;
+/// The pause between two of them.
+const DELETION_PAUSE: Duration = Duration::from_secs(1);
+
+/// The work on one node.
+pub(super) struct Job<'a> {
+    retirer: Retirer<'a>,
+    purpose: &'a Purpose,
+    /// The node as it was last read or written.
+    node: Arc<NodeSnapshot>,
+    machine: Machine,
+    /// What we know to have done to it, even if the record of it is taken off.
+    claim: Option<Claim>,
+    /// Whether taint and cordon were put back since the taint was put on.
+    restored: bool,
+    evictions: usize,
+    awaited: Awaited,
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(retirer: Retirer<'a>, target: Target, purpose: &'a Purpose) -> Self {
+        let Target { node, machine } = target;
+        Self {
+            retirer,
+            purpose,
+            awaited: Awaited::of(&retirer.live.view(), &node.name, retirer.rules, purpose.force()),
+            claim: record::ours(&node, &purpose.owner()).cloned(),
+            node,
+            machine,
+            restored: false,
+            evictions: 0,
+        }
+    }
+
+    pub(super) const fn node(&self) -> &Arc<NodeSnapshot> {
+        &self.node
+    }
+
+    pub(super) fn owner(&self) -> Owner {
+        self.purpose.owner()
+    }
+
+    pub(super) const fn claimed(&self) -> Option<&Claim> {
+        self.claim.as_ref()
+    }
+
+    pub(super) fn into_disturbed(self) -> (usize, Awaited) {
+        (self.evictions, self.awaited)
+    }
+
+    pub(super) async fn work(&mut self) -> Result<(), Halt> {
+        self.timed(Step::Claim, Self::claim).await?;
+        let until = self.drain_deadline();
+        for _pass in 0..PASSES {
+            self.timed(Step::Drain, async |job| job.drain(until).await).await?;
+            self.timed(Step::Taint, Self::taint).await?;
+            self.restored = false;
+            self.timed(Step::Detach, Self::detach).await?;
+            self.reach(Step::Delete, ClaimStep::Deleting).await?;
+            // Where the taint had to be put on again, load balancers have to see it again.
+            if !self.restored && self.is_empty().await? {
+                self.timed(Step::Delete, Self::delete).await?;
+                let until = self.retirer.ports.clock.instant() + self.retirer.settings.node_gone_timeout;
+                return self.timed(Step::AwaitGone, async |job| job.await_gone(until).await).await;
+            }
+            self.reach(Step::Drain, ClaimStep::Tainted).await?;
+        }
+        Err(Halt::Failed(Step::Drain, Cause::Mismatch("pods land on it again and again, though it is cordoned")))
+    }
+
+    /// Awaits the end of a node that an earlier process had deleted.
+    pub(super) async fn follow(&mut self) -> Result<(), Halt> {
+        // Counted from the taint, which was put on shortly before: each run must not wait as long again.
+        let settings = self.retirer.settings;
+        let clock = &self.retirer.ports.clock;
+        let waited = record::tainted_at(&self.node)
+            .map_or(Duration::ZERO, |at| Duration::try_from(clock.now().duration_since(at)).unwrap_or(Duration::ZERO));
+        let (load_balancer, _) = settings.load_balancer;
+        let until = clock.instant() + (load_balancer + settings.node_gone_timeout).saturating_sub(waited);
+        self.timed(Step::AwaitGone, async |job| job.await_gone(until).await).await
+    }
+
+    /// Runs a step and reports its beginning and, if it ends well, its end.
+    async fn timed(&mut self, step: Step, work: impl AsyncFnOnce(&mut Self) -> Result<(), Halt>) -> Result<(), Halt> {
+        let node = self.node.reference();
+        let clock = &self.retirer.ports.clock;
+        let began = clock.instant();
+        self.retirer.report(&Progress::StepStarted { node: node.clone(), step });
+        work(self).await?;
+        let took = clock.instant().since(began);
+        self.retirer.report(&Progress::StepDone { node, step, took });
+        Ok(())
+    }
+
+    /// Marks, cordons and records, in one patch; a claim of ours that is there already is taken up.
+    async fn claim(&mut self) -> Result<(), Halt> {
+        let now = self.retirer.ports.clock.now();
+        let (owner, machine, judged) = (self.purpose.owner(), self.machine.clone(), Arc::clone(&self.node));
+        self.write(Step::Claim, |node| {
+            if let Some(claim) = record::ours(node, &owner) {
+                if let Some(halt) = record::taken_back(node, &owner) {
+                    return Err(halt);
+                }
+                if let Some(mismatch) = record::mismatch(node, claim, &machine) {
+                    return Err(Halt::Failed(Step::Claim, Cause::Mismatch(mismatch)));
+                }
+            } else if record::is_untouchable(node, &judged) {
+                return Err(Halt::Refused);
+            }
+            Ok(record::claiming(node, &owner, &machine, now))
+        })
+        .await
+    }
+
+    fn drain_deadline(&self) -> Instant {
+        match self.purpose {
+            Purpose::Interruption { until, .. } => *until,
+            Purpose::Migration | Purpose::ScaleDown { .. } | Purpose::Roll { .. } | Purpose::PoolRemoval { .. } => {
+                self.retirer.ports.clock.instant() + self.retirer.settings.drain_timeout
+            }
+        }
+    }
+
+    async fn drain(&mut self, until: Instant) -> Result<(), Halt> {
+        let delete_blocked = match self.purpose {
+            Purpose::Interruption { delete_blocked, .. } => Some(*delete_blocked),
+            Purpose::Migration | Purpose::ScaleDown { .. } | Purpose::Roll { .. } | Purpose::PoolRemoval { .. } => None,
+        };
+        let policy = DrainPolicy {
+            rules: self.retirer.rules.clone(),
+            until,
+            delete_blocked,
+            own_pod: self.retirer.own_pod.cloned(),
+        };
+        let drain = Drain {
+            ports: self.retirer.ports,
+            live: self.retirer.live,
+            node: self.node.reference(),
+            policy,
+            lane: self.purpose.lane(),
+            stop: self.retirer.stop,
+        };
+        let owner = self.purpose.owner();
+        let planned = self.purpose.force() == Force::Planned;
+        let look = |view: &View, node: Option<&Arc<NodeSnapshot>>| match node {
+            None => Some(Halt::Vanished),
+            Some(_) if planned && view.paused() => Some(Halt::Paused),
+            Some(node) if record::lost_its_taint(node, &owner) => None,
+            Some(node) => record::taken_back(node, &owner),
+        };
+        let own_pod_left = match drain.run(&mut self.evictions, look).await {
+            Drained::Empty { own_pod_left } => own_pod_left,
+            Drained::Stopped => return Err(Halt::Stopped),
+            Drained::Interrupted(halt) => return Err(halt),
+            Drained::Failed(Cause::Port(error)) => return Err(Halt::call(Step::Drain, error)),
+            Drained::Failed(cause) => return Err(Halt::Failed(Step::Drain, cause)),
+        };
+        if own_pod_left {
+            self.write(Step::Drain, |node| Ok(record::own_pod_left(node, &owner))).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts the taint on that fails load balancers' health checks; one that is there already is left alone.
+    async fn taint(&mut self) -> Result<(), Halt> {
+        let owner = self.purpose.owner();
+        let now = self.retirer.ports.clock.now();
+        self.write(Step::Taint, |node| Ok(record::tainting(node, &owner, now))).await
+    }
+
+    async fn detach(&mut self) -> Result<(), Halt> {
+        let (drain, drain_max) = self.retirer.settings.load_balancer;
+        let ports = self.retirer.ports;
+        let by = ports.clock.instant() + drain + drain_max + REQUEST;
+        let write = Write::new(by, self.purpose.lane(), Arc::clone(&ports.leadership));
+        let tainted_at = record::tainted_at(&self.node);
+        let detach =
+            pin!(within(ports, by, "draining load balancers", ports.cloud.detach(&self.node, tainted_at, &write)));
+        match future::select(detach, pin!(self.retirer.stop.wait())).await {
+            Either::Left((Ok(()), _)) => Ok(()),
+            Either::Left((Err(error), _)) => Err(Halt::call(Step::Detach, error)),
+            Either::Right(_) => Err(Halt::Stopped),
+        }
+    }
+
+    /// Records how far the work has come, provided nobody took the node back.
+    async fn reach(&mut self, step: Step, reached: ClaimStep) -> Result<(), Halt> {
+        let owner = self.purpose.owner();
+        self.write(step, |node| Ok(record::reaching(node, &owner, reached))).await
+    }
+
+    /// A pause holds back what is planned, and nothing else.
+    fn unless_paused(&self) -> Result<(), Halt> {
+        match self.purpose.force() {
+            Force::Planned if self.retirer.live.view().paused() => Err(Halt::Paused),
+            Force::Planned | Force::Forced => Ok(()),
+        }
+    }
+
+    /// Whether a quorum list shows no pod that ought to have gone. Unreadable is not empty.
+    async fn is_empty(&self) -> Result<bool, Halt> {
+        if self.retirer.stop.is_set() {
+            return Err(Halt::Stopped);
+        }
+        self.unless_paused()?;
+        let ports = self.retirer.ports;
+        let by = ports.clock.instant() + REQUEST;
+        let node = self.node.reference();
+        let request = self.retirer.live.latest_pods(&node, by);
+        let pods = within(ports, by, "listing the node's pods", request).await;
+        let pods = pods.map_err(|error| Halt::call(Step::Delete, error))?;
+        let view = self.retirer.live.view();
+        let own_pod = self.retirer.own_pod.filter(|_| self.claim.as_ref().is_some_and(|claim| claim.own_pod_left));
+        Ok(pods.iter().all(|pod| match plan::verdict(pod, self.retirer.rules, self.purpose.force(), &view) {
+            PodVerdict::Leave(_) => true,
+            PodVerdict::Going => crate::drain::machine::is_lost(pod, &self.node, ports.clock.now()),
+            PodVerdict::Evict | PodVerdict::Refuse(_) => own_pod == Some(&pod.uid),
+        }))
+    }
+
+    /// Has the machine deleted. An answer that is lost is asked for again; lost for good, the node is departing.
+    async fn delete(&mut self) -> Result<(), Halt> {
+        let ports = self.retirer.ports;
+        let Some(claim) = self.claim.clone() else {
+            return Err(Halt::Undone(Undo::ClaimRemoved));
+        };
+        let retired = RetiredNode::new(Arc::clone(&self.node), claim);
+        let mut tries = 1;
+        loop {
+            let error = match self.ask_for_deletion(&retired).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            if error.class.had_no_effect() && tries == 1 {
+                return Err(Halt::call(Step::Delete, error));
+            }
+            // An earlier try may have worked: whatever this one says, nothing may be taken back.
+            if error.class.had_no_effect() || tries == DELETIONS {
+                return Err(Halt::Departing(format!(
+                    "its deletion was asked for, and not answered: {}",
+                    chain(&error)
+                )));
+            }
+            self.retirer.report(&Progress::Problem {
+                node: Some(self.node.reference()),
+                class: error.class,
+                what: chain(&error),
+            });
+            tries += 1;
+            ports.clock.sleep_until(ports.clock.instant() + DELETION_PAUSE).await;
+        }
+    }
+
+    async fn ask_for_deletion(&self, retired: &RetiredNode) -> Result<(), PortError> {
+        let ports = self.retirer.ports;
+        let (by, write) = self.retirer.write(self.purpose.lane());
+        match within(ports, by, "deleting the instance", ports.cloud.delete_instance(retired, &write)).await? {
+            Deletion::Accepted => Ok(()),
+            Deletion::WithNode => {
+                let node = DeletableNode::with_its_machine(retired);
+                within(ports, by, "deleting the Node object", ports.cluster.delete_node(&node, &write)).await
+            }
+        }
+    }
+
+    /// Waits until the Node object is gone; past the deadline the cloud's word decides.
+    async fn await_gone(&mut self, until: Instant) -> Result<(), Halt> {
+        let clock = &self.retirer.ports.clock;
+        if self.gone_by(until).await? {
+            return Ok(());
+        }
+        let Machine::Instance(instance) = &self.machine else {
+            let holding = self.node.finalizers.join(", ");
+            return Err(Halt::Departing(format!(
+                "node_object_stuck: its Node object does not go; finalizers: {holding}"
+            )));
+        };
+        let by = clock.instant() + REQUEST;
+        let ports = self.retirer.ports;
+        match within(ports, by, "asking for the instance", ports.cloud.instance_state(instance, by)).await {
+            Ok(InstanceState::Gone) if self.retirer.settings.delete_node_object => {}
+            Ok(InstanceState::Gone) => {
+                let why = format!("node_object_stuck: instance {instance} is gone, but its Node object is not");
+                return Err(Halt::Departing(why));
+            }
+            Ok(InstanceState::ShuttingDown) => {
+                return Err(Halt::Departing(format!("instance {instance} is still shutting down")));
+            }
+            Ok(InstanceState::Running) => {
+                return Err(Halt::Departing(format!(
+                    "instance {instance} still runs, though its deletion was accepted"
+                )));
+            }
+            Err(error) if error.class == ErrorClass::NotLeader => return Err(Halt::NotLeader),
+            Err(error) => {
+                return Err(Halt::Departing(format!("instance {instance} can't be asked for: {}", chain(&error))));
+            }
+        }
+        let (by, write) = self.retirer.write(self.purpose.lane());
+        let node = DeletableNode::without_machine(self.node.reference());
+        match within(ports, by, "deleting the Node object", ports.cluster.delete_node(&node, &write)).await {
+            Ok(()) if self.gone_by(clock.instant() + REQUEST).await? => Ok(()),
+            Ok(()) => {
+                Err(Halt::Departing("node_object_stuck: its Node object was deleted, but does not go".to_owned()))
+            }
+            Err(error) if error.class == ErrorClass::NotLeader => Err(Halt::NotLeader),
+            Err(error) => Err(Halt::Departing(format!("node_object_stuck: {}", chain(&error)))),
+        }
+    }
+
+    async fn gone_by(&mut self, until: Instant) -> Result<bool, Halt> {
+        let ports = self.retirer.ports;
+        loop {
+            let view = self.retirer.live.view();
+            let revision = view.revision();
+            let Some(node) = view.node(self.node.uid.as_str()) else { return Ok(true) };
+            self.node = Arc::clone(node);
+            drop(view);
+            if self.retirer.stop.is_set() {
+                return Err(Halt::Stopped);
+            }
+            if ports.clock.instant() >= until {
+                return Ok(false);
+            }
+            if let Err(error) = wait::change(ports, self.retirer.live, self.retirer.stop, revision, until).await {
+                // The deletion is accepted; that we can't watch it end is no reason to take anything back.
+                return Err(Halt::Departing(format!("it can't be watched any more: {}", chain(&error))));
+            }
+        }
+    }
+
+    /// Writes the node conditionally; where somebody else wrote it in between, looks again and decides anew.
+    async fn write(
+        &mut self,
+        step: Step,
+        change: impl Fn(&NodeSnapshot) -> Result<NodeChange, Halt>,
+    ) -> Result<(), Halt> {
+        let ports = self.retirer.ports;
+        let owner = self.purpose.owner();
+        for _conflict in 0..CONFLICTS {
+            let restoring = step != Step::Claim && record::lost_its_taint(&self.node, &owner);
+            let change = if restoring {
+                record::restoring(&self.node, &owner, ports.clock.now())
+            } else {
+                if step != Step::Claim
+                    && let Some(halt) = record::taken_back(&self.node, &owner)
+                {
+                    return Err(halt);
+                }
+                change(&self.node)?
+            };
+            if change == NodeChange::default() {
+                return Ok(());
+            }
+            let (by, write) = self.retirer.write(self.purpose.lane());
+            let at = self.node.at_version();
+            let request = ports.cluster.write_node(&at, &change, &write);
+            match within(ports, by, "writing the node", request).await {
+                Ok(Written::Applied(node)) => {
+                    self.claim = record::ours(&node, &owner).cloned();
+                    self.node = node;
+                    if !restoring {
+                        return Ok(());
+                    }
+                    self.restored = true;
+                }
+                Ok(Written::Conflict(node)) => self.node = node,
+                Ok(Written::Gone) => return Err(Halt::Vanished),
+                Err(error) => return Err(Halt::call(step, error)),
+            }
+        }
+        Err(Halt::Failed(step, Cause::Contended(CONFLICTS)))
+    }
+}
