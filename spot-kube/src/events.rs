@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::Method;
 use jiff::Timestamp;
 use serde::Serialize;
-use spot_core::error::{ErrorClass, chain};
+use spot_core::error::chain;
 use spot_core::node::{NodeRef, Uid};
 use spot_core::pod::PodRef;
 use spot_core::ports::{Clock, Observer};
@@ -32,6 +32,9 @@ const BLOCKED_AGAIN: Duration = Duration::from_mins(5);
 
 /// Blocked pods that are remembered for that.
 const BLOCKED_PODS: usize = 4096;
+
+/// A name, of at most 253 bytes, has room for what the API server appends.
+const LONGEST_BASE: usize = 200;
 
 /// The API server refuses longer notes.
 const LONGEST_NOTE: usize = 1024;
@@ -227,9 +230,14 @@ impl EventsWorker {
                 Err(error) => Some(error),
             };
             if let Some(error) = failed {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-                let denied = error.class == ErrorClass::Denied;
-                tracing::debug!(error = %chain(&error), denied, reason = note.reason, "an Event was not published");
+                let dropped = self.dropped.fetch_add(1, Ordering::Relaxed);
+                let (error, reason) = (chain(&error), note.reason);
+                // The first tells that something is wrong; the counter tells the rest.
+                if dropped == 0 {
+                    tracing::warn!(error, reason, "an Event was not published");
+                } else {
+                    tracing::debug!(error, reason, "an Event was not published");
+                }
             }
             clock.sleep_until(clock.instant() + PAUSE).await;
         }
@@ -253,7 +261,7 @@ impl EventsWorker {
         let event = Event {
             api_version: "events.k8s.io/v1",
             kind: "Event",
-            metadata: Metadata { generate_name: format!("{}.", regarding.name), namespace },
+            metadata: Metadata { generate_name: format!("{}-", cut(regarding.name, LONGEST_BASE)), namespace },
             time: note.at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string(),
             reporting_controller: "spot-migrator.io/spot-migrator",
             reporting_instance: cut(&self.instance, 128),

@@ -28,7 +28,7 @@ fn a() -> NodeRef {
 fn body(namespace: &str, regarding: &str, name: &str, action: &str, reason: &str, note: &str, kind: &str) -> String {
     format!(
         concat!(
-            r#"{{"apiVersion":"events.k8s.io/v1","kind":"Event","metadata":{{"generateName":"{name}.","namespace":"{namespace}"}},"#,
+            r#"{{"apiVersion":"events.k8s.io/v1","kind":"Event","metadata":{{"generateName":"{name}-","namespace":"{namespace}"}},"#,
             r#""eventTime":"2026-01-01T00:00:00.500000Z","reportingController":"spot-migrator.io/spot-migrator","#,
             r#""reportingInstance":"me","action":"{action}","reason":"{reason}","regarding":{regarding},"note":"{note}","type":"{kind}"}}"#,
         ),
