@@ -70,6 +70,10 @@ impl World {
             Some(name) => name.as_str().into(),
             None => self.free_names.pop_first().unwrap_or_else(|| self.next_name(spec.class)),
         };
+        if self.node_names.contains_key(&name) {
+            // two objects can't bear one name
+            return None;
+        }
         let age = spec.age;
         let no = self.new_instance(spec, name);
         self.register(no, ready, age)

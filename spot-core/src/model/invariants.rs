@@ -169,6 +169,7 @@ impl Checker {
             (Call::DeleteInstance { node, .. }, Answer::Deletion(deletion)) => {
                 self.deleting(world, record, node, *deletion);
             }
+            (Call::DeleteNode(node), Answer::Done) => self.deleting_object(world, record, node),
             (
                 Call::Open(_)
                 | Call::WriteNode { .. }
@@ -280,6 +281,27 @@ impl Checker {
         }
         if deletion == Deletion::Accepted && self.deleted.insert(node.uid.clone()) {
             self.check_emptiness(record, node);
+        }
+    }
+
+    fn deleting_object(&mut self, world: &World, record: &CallRecord, node: &NodeRef) {
+        let new = world.facts_of_the_latest_call();
+        let object_went = new.iter().any(|fact| matches!(&fact.fact, Fact::NodeGone(gone) if gone.uid == node.uid));
+        let machine_goes =
+            |fact: &Fact| matches!(fact, Fact::MachineDeleted { node: gone, .. } if gone.uid == node.uid);
+        let machine_goes = new.iter().any(|fact| machine_goes(&fact.fact));
+        // another machine may have taken the object over, unseen: its kubelet registers it again
+        let claim = world.last_seen(node.uid.as_str()).and_then(|node| claim_of(node));
+        let instance = world.instance_of_uid(node.uid.as_str()).cloned().map(Machine::Instance);
+        let taken_over = claim.is_some_and(|claim| Some(&claim.machine) != instance.as_ref());
+        if object_went && world.machine_runs(node.uid.as_str()) && !taken_over {
+            self.report(record.number, Invariant::Claimed, format!("{node} is deleted, and its machine runs on"));
+        }
+        if machine_goes && self.deleted.insert(node.uid.clone()) {
+            self.check_emptiness(record, node);
+            if claim.is_none() {
+                self.report(record.number, Invariant::Claimed, format!("{node} is deleted without a claim"));
+            }
         }
     }
 

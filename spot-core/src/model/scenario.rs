@@ -89,8 +89,9 @@ impl WorldBuilder {
     fn many(mut self, nodes: u32, spec: &NodeSpec) -> Self {
         // a minute between two of a kind, so that their age tells them apart
         for number in 0..nodes {
-            let age = spec.age.saturating_sub(Duration::from_secs(60 * u64::from(number)));
-            self.nodes.push(NodeSpec { age, ..spec.clone() });
+            let age = spec.age.saturating_sub(Duration::from_mins(u64::from(number)));
+            let name = spec.name.as_ref().map(|name| format!("{name}-{}", number + 1));
+            self.nodes.push(NodeSpec { name, age, ..spec.clone() });
         }
         self
     }
@@ -310,8 +311,8 @@ impl Scenario {
         };
         let mut builder = WorldBuilder::new(settings)
             .control_plane(1)
-            .many(nodes, &NodeSpec::new(Class::OnDemand).group(ON_DEMAND_GROUP).slots(slots))
-            .many(spot, &NodeSpec::new(Class::Spot).slots(slots))
+            .many(nodes, &NodeSpec::new(Class::OnDemand).named("od").group(ON_DEMAND_GROUP).slots(slots))
+            .many(spot, &NodeSpec::new(Class::Spot).named("spot").slots(slots))
             .daemon_set("node-exporter");
         for spec in applications(seed, pods, self == Self::BlockedByBudget) {
             builder = builder.workload(spec);

@@ -45,6 +45,14 @@ impl World {
         self.instances.get(entry.instance.0).map(|instance| &instance.id)
     }
 
+    /// Whether the machine of the Node object with this identity runs.
+    #[must_use]
+    pub fn machine_runs(&self, uid: &str) -> bool {
+        let entry = self.node_uids.get(uid).and_then(|id| self.node_entry(*id));
+        let instance = entry.and_then(|entry| self.instances.get(entry.instance.0));
+        instance.is_some_and(|instance| instance.life == Life::Running)
+    }
+
     /// The Node object with this identity as it was last, though it be gone.
     #[must_use]
     pub fn last_seen(&self, uid: &str) -> Option<&Arc<NodeSnapshot>> {
@@ -81,6 +89,13 @@ impl World {
         self.replaced.as_deref()
     }
 
+    /// What the latest call did itself: not what was made to happen right before it.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn facts_of_the_latest_call(&self) -> &[super::record::FactRecord] {
+        self.facts().get(self.effect_began..).unwrap_or_default()
+    }
+
     /// Gives a group a capacity below which it refuses to go.
     pub fn set_group_floor(&mut self, group: &str, floor: u32) {
         self.groups.entry(group.to_owned()).or_default().floor = floor;
@@ -106,7 +121,7 @@ impl World {
         self.skew = self.skew.saturating_add(by);
     }
 
-    /// A node joins at once, ready.
+    /// A node joins at once, ready; none does where the name is taken.
     pub fn add_node(&mut self, spec: NodeSpec) -> Option<NodeRef> {
         let id = self.launch(NodeSpec { age: Duration::ZERO, ..spec }, true)?;
         self.node_entry(id).map(|entry| entry.snapshot.reference())

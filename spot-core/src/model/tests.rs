@@ -3,6 +3,7 @@
 mod budgets;
 mod machines;
 mod processes;
+mod promises;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -149,6 +149,9 @@ pub struct World {
     /// The Node object that the last write replaced.
     #[cfg(feature = "test-util")]
     pub(super) replaced: Option<Arc<crate::node::NodeSnapshot>>,
+    /// How many facts there were when the latest call's effect began.
+    #[cfg(feature = "test-util")]
+    pub(super) effect_began: usize,
     #[cfg(feature = "test-util")]
     pub(super) lease: super::lease::Lease,
     #[cfg(feature = "test-util")]
@@ -199,6 +202,8 @@ impl World {
             hooks: Vec::new(),
             #[cfg(feature = "test-util")]
             replaced: None,
+            #[cfg(feature = "test-util")]
+            effect_began: 0,
             #[cfg(feature = "test-util")]
             lease: super::lease::Lease::default(),
             #[cfg(feature = "test-util")]
@@ -389,8 +394,11 @@ impl World {
         effect: impl FnOnce(&mut Self) -> Result<(R, Answer), PortError>,
     ) -> (Result<R, PortError>, Fate) {
         #[cfg(feature = "test-util")]
-        for script in self.plan.before(number) {
-            script(self);
+        {
+            for script in self.plan.before(number) {
+                script(self);
+            }
+            self.effect_began = self.facts.len();
         }
         self.fate = self.fates.remove(&number).unwrap_or_default();
         let result = match effect(self) {

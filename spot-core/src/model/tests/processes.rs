@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -13,10 +13,9 @@ use crate::memory::Memory;
 use crate::migrator::{Migrator, Settings as MigratorSettings};
 use crate::model::fault::Fault;
 use crate::model::{
-    Answer, Call, Ended, Executor, Halt, Invariants, Limits, Model, Process, Scenario, Settings, WorldBuilder,
-    block_on, block_on_all, block_on_until,
+    Answer, Ended, Executor, Halt, Invariants, Limits, Model, Process, Scenario, Settings, WorldBuilder, block_on,
+    block_on_all, block_on_until,
 };
-use crate::node::Taint;
 use crate::ports::{EvictAnswer, Instant, Leadership, NodeChange, Scope, Silent, Written};
 use crate::progress::OutcomeKind;
 use crate::schedule::Schedule;
@@ -252,74 +251,4 @@ fn the_same_seed_gives_the_same_log_and_another_one_another() {
     };
     assert_eq!(log(3), log(3));
     assert_ne!(log(3), log(4));
-}
-
-#[test]
-fn a_careless_process_breaks_the_promises_one_by_one() {
-    use crate::model::Invariant::{ClaimFirst, Claimed, EmptyFirst, Foreign, Released};
-    let model = WorldBuilder::default().on_demand(2).deployment("web", 2).build();
-    let invariants = Invariants::watch(&model, Limits::default());
-    let tester = Tester::of(&model);
-    let broken = || {
-        let found = invariants.violations();
-        found.last().map(|violation| violation.invariant)
-    };
-    let write = |change: &NodeChange, name: &str| {
-        let (permit, node) = (tester.write(), node_at(&model, name));
-        let written = block_on(&model, tester.ports.cluster.write_node(&node, change, &permit)).unwrap().unwrap();
-        assert!(matches!(written, Written::Applied(_)));
-    };
-    model.with(|world| {
-        world.taint_node("od-2", Taint::new("theirs", "", crate::node::Effect::NoSchedule));
-        world.cordon("od-2", true);
-    });
-    tester.pass(SECOND);
-    assert_eq!(broken(), None);
-    write(&NodeChange { unschedulable: Some(true), ..NodeChange::default() }, "od-1");
-    assert_eq!(broken(), Some(ClaimFirst));
-    let pod = model.with(|world| world.view().pods_on("od-2").next().unwrap().reference());
-    let permit = tester.write();
-    assert_eq!(
-        block_on(&model, tester.ports.cluster.evict(&pod, None, &permit)).unwrap().unwrap(),
-        EvictAnswer::Accepted
-    );
-    assert_eq!(invariants.violations().len(), 2);
-    write(&NodeChange { taints: Some(Vec::new()), ..NodeChange::default() }, "od-2");
-    assert_eq!(broken(), Some(Foreign));
-    write(&NodeChange { unschedulable: Some(false), ..NodeChange::default() }, "od-2");
-    assert_eq!(broken(), Some(Foreign));
-    let node = super::node(&model, "od-1");
-    let claim = crate::claim::Claim {
-        owner: crate::claim::Owner::Migrator,
-        node: node.uid.clone(),
-        machine: model.with(|w| crate::claim::Machine::Instance(w.instance_of_uid(node.uid.as_str()).unwrap().clone())),
-        boot_id: String::new(),
-        step: crate::claim::ClaimStep::Draining,
-        cordoned: true,
-        taint: None,
-        since: node.created_at,
-        own_pod_left: false,
-    };
-    let retired = crate::retire::RetiredNode::assume(node, claim.clone());
-    let delete = || {
-        let deletion = block_on(&model, tester.ports.cloud.delete_instance(&retired, &tester.write())).unwrap();
-        assert_eq!(deletion.unwrap(), crate::cloud::Deletion::Accepted);
-    };
-    write(&NodeChange { claim: crate::ports::Edit::Set(claim.clone()), ..NodeChange::default() }, "od-1");
-    assert_eq!(invariants.at_the_end(&model).last().map(|violation| violation.invariant), Some(Released));
-    delete();
-    assert_eq!(broken(), Some(EmptyFirst));
-    let seen = Arc::new(Mutex::new(0));
-    let hooked = Arc::clone(&seen);
-    model.with(|world| {
-        world.after_each_call(move |_, record| {
-            if matches!(record.call, Call::WriteNode { .. }) {
-                *hooked.lock().unwrap() += 1;
-            }
-        });
-    });
-    write(&NodeChange { claim: crate::ports::Edit::Remove, ..NodeChange::default() }, "od-1");
-    delete();
-    assert_eq!(broken(), Some(Claimed));
-    assert_eq!(*seen.lock().unwrap(), 1);
 }
