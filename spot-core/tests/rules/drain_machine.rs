@@ -372,6 +372,17 @@ fn an_own_pod_that_is_refused_when_it_alone_is_left_counts_as_drained() {
 }
 
 #[test]
+fn the_own_pod_is_asked_for_though_its_budget_has_no_room_since_only_a_refusal_counts() {
+    let mut bench = Bench::new(DrainPolicy { own_pod: Some(uid("own")), ..planned() });
+    bench.put(web("own"));
+    bench.budget(budget("web", 0));
+    assert_eq!(bench.evicts(), ["own"]);
+    assert_eq!(bench.evicts(), [] as [&str; 0], "not yet refused");
+    bench.answer("own", budget_answer());
+    assert_eq!(bench.observe(), Next::Empty { own_pod_left: true });
+}
+
+#[test]
 fn anybody_elses_pod_that_is_refused_is_not_drained() {
     let mut bench = Bench::new(DrainPolicy { own_pod: Some(uid("elsewhere")), ..planned() });
     bench.put(web("a"));

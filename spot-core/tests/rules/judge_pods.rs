@@ -190,3 +190,24 @@ fn two_budgets_on_one_pod_refuse_it_even_if_both_have_room() {
     assert_eq!(both.to_string(), "multiple_budgets: pod shop/web-1 is protected by shop/all and shop/web");
     assert_eq!(scene.reasons("od-1"), [both]);
 }
+
+#[test]
+fn the_migrators_own_budget_does_not_hold_its_node_and_everything_else_does() {
+    fn own(scene: &mut Scene, pod: PodSnapshot) {
+        scene.policy.own_pod = Some(uid("own"));
+        scene.budget(budget("spot", 0));
+        scene.pod(pod);
+    }
+    fn spot(name: &str) -> PodSnapshot {
+        pod(name, "spot", "od-1")
+    }
+    refuses_od_1_alone(&[
+        ("its own pod", |s| own(s, spot("own")), &[]),
+        (
+            "its own pod opted out",
+            |s| own(s, PodSnapshot { opted_out: Some("k"), ..spot("own") }),
+            &[ReasonKind::PodOptedOut],
+        ),
+        ("another pod of its budget", |s| own(s, spot("other")), &[ReasonKind::BudgetAllowsNone]),
+    ]);
+}

@@ -67,6 +67,7 @@ pub(crate) fn claim(name: &str, step: ClaimStep) -> Claim {
         taint: None,
         since: noon(),
         own_pod_left: false,
+        restored: false,
     }
 }
 
