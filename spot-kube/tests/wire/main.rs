@@ -1,6 +1,8 @@
 //! What goes over the wire: method, address, headers and body of every request, and what every answer means.
 
 #[cfg(test)]
+mod client;
+#[cfg(test)]
 mod events;
 #[cfg(test)]
 mod eviction;
