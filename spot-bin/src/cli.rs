@@ -42,7 +42,7 @@ pub enum Command {
     /// Show what a run would do, and why; write nothing.
     ///
     /// For every node: class, rank, verdict, reason and remedy, from the cluster, or from files that
-    /// `kubectl get nodes,pods,pdb,daemonsets -A -o yaml` wrote.
+    /// `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml` wrote.
     Plan(PlanArgs),
     /// Run the real migrator against a model of a cluster, under virtual time.
     ///
@@ -50,6 +50,12 @@ pub enum Command {
     Simulate(SimulateArgs),
     /// Show when a schedule fires.
     Schedule(ScheduleArgs),
+    /// Hold planned work back: whoever runs sees it before its next destructive step.
+    Pause(OperatorArgs),
+    /// Let planned work go on.
+    Resume(OperatorArgs),
+    /// Take everything of ours off nodes that are not on their way out: mark, cordon, taints, record, back-off.
+    Release(ReleaseArgs),
 }
 
 /// Where the configuration is.
@@ -107,6 +113,31 @@ pub struct PlanArgs {
     /// Exit with 3 instead of 0 when a run would retire a node.
     #[arg(long)]
     pub detailed_exit_code: bool,
+}
+
+/// Arguments of `pause` and `resume`.
+#[derive(Args, Clone, Debug)]
+pub struct OperatorArgs {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "a comment here would be shown as help")]
+    pub config: ConfigArgs,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "a comment here would be shown as help")]
+    pub access: AccessArgs,
+}
+
+/// Arguments of `release`.
+#[derive(Args, Clone, Debug)]
+pub struct ReleaseArgs {
+    /// Names of nodes.
+    #[arg(value_name = "NODE", required_unless_present = "all")]
+    pub nodes: Vec<String>,
+    /// Every node.
+    #[arg(long, conflicts_with = "nodes")]
+    pub all: bool,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "a comment here would be shown as help")]
+    pub operator: OperatorArgs,
 }
 
 /// Arguments of `simulate`.
@@ -261,6 +292,8 @@ mod tests {
     #[case::run("run", &["run", "--help"])]
     #[case::plan("plan", &["plan", "-h"])]
     #[case::simulate("simulate", &["simulate", "--help"])]
+    #[case::pause("pause", &["pause", "--help"])]
+    #[case::release("release", &["release", "--help"])]
     #[case::schedule("schedule", &["schedule", "--help"])]
     fn help_is_as_reviewed(#[case] name: &str, #[case] arguments: &[&str]) {
         let help = parse(arguments).expect_err("help is no command").to_string();
@@ -281,6 +314,8 @@ mod tests {
     #[case(&["simulate", "--nodes", "0"], "1..=5000")]
     #[case(&["schedule", "@hourly", "--from", "tomorrow"], "--from")]
     #[case(&["schedule", "@hourly", "-n", "0"], "0")]
+    #[case(&["release"], "<NODE>")]
+    #[case(&["release", "node-1", "--all"], "--all")]
     fn a_wrong_argument_is_named_with_what_would_be_right(#[case] arguments: &[&str], #[case] named: &str) {
         let error = parse(arguments).expect_err("it is wrong");
         assert!(error.to_string().contains(named), "{error}");

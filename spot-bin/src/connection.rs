@@ -18,7 +18,7 @@ use crate::config::{self, Config};
 use crate::exit::Fault;
 
 /// How long the API server may take for one round of questions.
-const ATTEMPT: Duration = Duration::from_secs(15);
+const ATTEMPT: Duration = Duration::from_secs(10);
 /// The pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -50,6 +50,26 @@ pub fn configuration(
     let file = args.config.as_deref().map(read).transpose().map_err(Fault::usage)?;
     let file = file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
     Config::load(file, environment.all(), overrides).map_err(Fault::usage)
+}
+
+/// The same where the provider does not matter much: if none is named, the one that every build has; then true.
+///
+/// # Errors
+/// As [`configuration`].
+pub fn configuration_of_any_provider(
+    args: &ConfigArgs,
+    environment: &Environment,
+    overrides: &BTreeMap<String, String>,
+) -> Result<(Config, bool), Fault> {
+    const PROVIDER: &str = "cloudProvider.name";
+    let assumed = args.config.is_none()
+        && !overrides.contains_key(PROVIDER)
+        && environment.get("SPOT_MIGRATOR_CLOUD_PROVIDER_NAME").is_none();
+    let mut overrides = overrides.clone();
+    if assumed {
+        overrides.insert(PROVIDER.to_owned(), "node-object".to_owned());
+    }
+    Ok((configuration(args, environment, &overrides)?, assumed))
 }
 
 fn read(path: &Path) -> anyhow::Result<(String, String)> {

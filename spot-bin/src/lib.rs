@@ -15,6 +15,7 @@ pub mod http;
 pub mod log;
 pub mod metrics;
 pub mod observers;
+pub mod operator;
 pub mod output;
 pub mod plan;
 pub mod run;

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use crate::cli::{Environment, PlanArgs, PlanOutput};
 use crate::exit::{Exit, Fault};
 use crate::output;
+use gather::Gathered;
 
 /// The judgement of every node, in the order in which they would go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -86,7 +87,8 @@ struct Because {
 /// # Errors
 /// When arguments or configuration are wrong, a file or the cluster can't be read, or nothing can be printed.
 pub fn plan(args: &PlanArgs, overrides: &BTreeMap<String, String>, environment: &Environment) -> Result<Exit, Fault> {
-    let plan = gather::plan(args, overrides, environment)?;
+    let Gathered { plan, notes } = gather::plan(args, overrides, environment)?;
+    notes.iter().for_each(output::note);
     output::result(&match args.output {
         PlanOutput::Text => table::text(&plan),
         PlanOutput::Json => format!("{}\n", serde_json::to_string_pretty(&plan).context("can't write JSON")?),

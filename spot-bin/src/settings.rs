@@ -74,6 +74,7 @@ fn policy(config: &Config, own: &Own) -> Policy {
             delete_empty_dir_data: config.drain.delete_empty_dir_data,
             pod_grace: config.drain.pod_grace_period,
         },
+        drain_timeout: Some(config.drain.timeout),
         own_node: own.node.clone(),
         own_pod: own.pod.clone(),
     }
@@ -146,7 +147,9 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_the_core() {
         let settings = settings(&load(""), &Own::default());
-        let core = Settings::new(settings.schedule.clone());
+        let mut core = Settings::new(settings.schedule.clone());
+        // A judgement alone knows no drain whose time it could hold a pod to.
+        core.policy.drain_timeout = Some(core.retire.drain_timeout);
         assert_eq!(format!("{settings:?}"), format!("{core:?}"));
     }
 
@@ -174,6 +177,7 @@ mod tests {
 
         let policy = settings.policy;
         assert_eq!((policy.own_node.as_deref(), &policy.drain), (Some("node-7"), &drain));
+        assert_eq!(policy.drain_timeout, Some(minutes(7)));
         assert_eq!(policy.provisioned_nodes, judge::ProvisionedNodes::Migrate);
         assert!(policy.node_selector.matches(|key| (key == "pool").then_some("a")));
         assert!(!policy.node_selector.matches(|_| None));
@@ -188,7 +192,7 @@ mod tests {
         assert_eq!((window.duration, window.time_zone.iana_name()), (minutes(360), Some("Asia/Tokyo")));
 
         let retire = settings.retire;
-        assert_eq!(retire.drain_timeout, minutes(7));
+        assert_eq!((retire.drain_timeout, policy.drain_timeout), (minutes(7), Some(minutes(7))));
         assert_eq!(retire.load_balancer, (Duration::from_secs(1), minutes(2)));
         assert_eq!((retire.node_gone_timeout, retire.delete_node_object), (minutes(10), false));
         assert_eq!(retire.back_off, (minutes(11), minutes(12)));

@@ -23,10 +23,16 @@ use crate::config::{Config, Log, LogLevel};
 use crate::connection::{self, Connection};
 use crate::exit::Fault;
 use crate::settings::{self, Own};
-use crate::{output, telemetry};
+use crate::telemetry;
 
 /// How long the cluster may take to list everything.
 const LISTING: Duration = Duration::from_mins(2);
+
+/// A plan, and what is to be said beside it.
+pub(super) struct Gathered {
+    pub(super) plan: Plan,
+    pub(super) notes: Vec<String>,
+}
 
 /// What was seen.
 struct Seen {
@@ -39,8 +45,8 @@ pub(super) fn plan(
     args: &PlanArgs,
     overrides: &BTreeMap<String, String>,
     environment: &Environment,
-) -> Result<Plan, Fault> {
-    let config = configuration(args, overrides, environment)?;
+) -> Result<Gathered, Fault> {
+    let (config, mut notes) = configuration(args, overrides, environment)?;
     settings::supported(&config).map_err(Fault::usage)?;
     let own = Own::of(environment);
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
@@ -50,32 +56,28 @@ pub(super) fn plan(
         telemetry::start(Log { level: config.log.level.min(LogLevel::Warn), ..config.log })?;
         live(args, environment, &config)?
     } else {
-        saved(args)?
+        let seen = saved(args)?;
+        notes.extend(unknown(seen.view.known()));
+        seen
     };
 
     let cloud = facts(&provider, &seen.view);
     let run = RunFacts::default();
     let facts = Facts { view: &seen.view, cloud: &cloud, memory: &seen.memory, run: &run };
     let policy = settings::settings(&config, &own).policy;
-    Ok(Plan::of(&judge(seen.view.nodes(), &facts, &policy, clock.now()), own.node.as_deref()))
+    let plan = Plan::of(&judge(seen.view.nodes(), &facts, &policy, clock.now()), own.node.as_deref());
+    Ok(Gathered { plan, notes })
 }
 
-/// Without any word about a provider, the one that every build has.
+/// The configuration, and what had to be assumed for it.
 fn configuration(
     args: &PlanArgs,
     overrides: &BTreeMap<String, String>,
     environment: &Environment,
-) -> Result<Config, Fault> {
-    const PROVIDER: &str = "cloudProvider.name";
-    let named = args.config.config.is_some()
-        || overrides.contains_key(PROVIDER)
-        || environment.get("SPOT_MIGRATOR_CLOUD_PROVIDER_NAME").is_some();
-    let mut overrides = overrides.clone();
-    if !named {
-        output::note("no provider is named: planning for `--cloud-provider-name node-object`");
-        overrides.insert(PROVIDER.to_owned(), "node-object".to_owned());
-    }
-    connection::configuration(&args.config, environment, &overrides)
+) -> Result<(Config, Vec<String>), Fault> {
+    let (config, assumed) = connection::configuration_of_any_provider(&args.config, environment, overrides)?;
+    let note = assumed.then(|| "no provider is named: planning for `--cloud-provider-name node-object`".to_owned());
+    Ok((config, note.into_iter().collect()))
 }
 
 fn facts(provider: &NodeObject, view: &View) -> CloudFacts {
@@ -98,9 +100,6 @@ fn saved(args: &PlanArgs) -> Result<Seen, Fault> {
     let files: Vec<_> = args.files.iter().map(|path| read(path)).collect::<Result<_, _>>().map_err(Fault::usage)?;
     let files: Vec<_> = files.iter().map(|(name, text)| SavedFile { name, text }).collect();
     let view = saved::view(&files).map_err(Fault::usage)?;
-    if let Some(note) = unknown(view.known()) {
-        output::note(note);
-    }
     Ok(Seen { view: Arc::new(view), memory: Memory::default() })
 }
 
@@ -118,13 +117,19 @@ fn read(path: &Path) -> anyhow::Result<(String, String)> {
 
 /// What is said of the kinds that no file holds.
 fn unknown(known: Known) -> Option<String> {
-    let Known { pods, budgets, daemon_sets } = known;
-    let kinds = [(pods, "pods"), (budgets, "PodDisruptionBudgets"), (daemon_sets, "DaemonSets")];
+    let Known { pods, budgets, daemon_sets, claims, volumes } = known;
+    let kinds = [
+        (pods, "pods"),
+        (budgets, "PodDisruptionBudgets"),
+        (daemon_sets, "DaemonSets"),
+        (claims, "PersistentVolumeClaims"),
+        (volumes, "PersistentVolumes"),
+    ];
     let missing: Vec<_> = kinds.into_iter().filter(|(known, _)| !known).map(|(_, kind)| kind).collect();
     (!missing.is_empty()).then(|| {
         format!(
             "the files hold no {}: what they would say is unknown, and refuses nothing; save them too with `kubectl \
-             get nodes,pods,pdb,daemonsets -A -o yaml`",
+             get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`",
             missing.join(", no ")
         )
     })
@@ -136,7 +141,7 @@ mod tests {
 
     #[test]
     fn kinds_that_are_missing_are_said_in_one_line() {
-        let known = Known { pods: true, budgets: false, daemon_sets: false };
+        let known = Known { budgets: false, daemon_sets: false, ..Known::default() };
         let said = unknown(known).expect("two are missing");
         assert!(said.starts_with("the files hold no PodDisruptionBudgets, no DaemonSets: "), "{said}");
         assert_eq!(unknown(Known::default()), None);

@@ -88,6 +88,7 @@ fn planned(objects: &Value, arguments: &[&str]) -> Plan {
     let crate::cli::Command::Plan(args) = &arguments.command else { panic!("it is plan") };
     gather::plan(args, &arguments.overrides, &Environment::default())
         .unwrap_or_else(|fault| panic!("{:#}", fault.error))
+        .plan
 }
 
 #[test]

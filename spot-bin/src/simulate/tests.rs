@@ -87,11 +87,6 @@ fn json_is_one_document_with_the_promised_keys() {
 }
 
 #[test]
-fn a_time_line_is_readable() {
-    insta::assert_snapshot!(timeline::text(&story(ScenarioName::SpotAvailable, 0)));
-}
-
-#[test]
 fn many_nodes_are_not_told_one_by_one() {
     let many = SimulateArgs { nodes: 40, pods: 80, ..args(ScenarioName::SpotAvailable, 0) };
     let text = timeline::text(&Story::of(&many, false).expect("the simulation ends"));

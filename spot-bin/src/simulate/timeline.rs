@@ -140,3 +140,75 @@ pub(super) fn clock(duration: Duration) -> String {
     let seconds = duration.as_secs();
     format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use spot_core::model::Scenario;
+
+    use super::*;
+    use crate::simulate::Cast;
+
+    fn step(node: &str, step: &'static str, seconds: u64, evictions: Option<usize>) -> What {
+        What::StepDone { node: node.to_owned(), step, took: Duration::from_secs(seconds), evictions }
+    }
+
+    fn story(timeline: Vec<(u64, What)>) -> Story {
+        let entry = |(seconds, what)| Entry { at: Duration::from_secs(seconds), what };
+        Story {
+            scenario: Scenario::KilledHalfway,
+            seed: 7,
+            cast: Cast { control_plane: 1, on_demand: 3, spot: 1, pods: 10 },
+            outcome: "spot_exhausted",
+            detail: "on-demand node od-4 came, so spot is exhausted".to_owned(),
+            retired: 2,
+            evictions: 11,
+            refused_evictions: 4,
+            lasted: Duration::from_secs(3_723),
+            timeline: timeline.into_iter().map(entry).collect(),
+        }
+    }
+
+    #[test]
+    fn everything_that_can_happen_has_its_words() {
+        let at: Timestamp = "2026-01-05T01:00:00Z".parse().expect("it is a time");
+        let (a, b) = (|| "od-1".to_owned(), || "od-2".to_owned());
+        let text = text(&story(vec![
+            (0, What::RunStarted { nodes: [("on-demand", 4), ("spot", 1), ("unknown", 0)].into() }),
+            (0, What::Judged { eligible: 2, refused: [("budget_allows_none", 1)].into() }),
+            (1, What::Waiting { nodes: 1 }),
+            (2, step("od-1", "claim", 0, None)),
+            (62, What::PodBlocked { node: a(), pod: "default/web".to_owned(), obstacle: "budget web".to_owned() }),
+            (70, step("od-1", "drain", 68, Some(4))),
+            (70, step("od-1", "taint", 0, None)),
+            (130, step("od-1", "detach", 60, None)),
+            (130, step("od-1", "delete", 0, None)),
+            (165, step("od-1", "await_gone", 35, None)),
+            (165, What::Retired { node: a() }),
+            (170, What::Killed { node: b() }),
+            (180, What::Started),
+            (190, What::Released { node: b(), step: "drain", why: "1 pod could not be evicted".to_owned() }),
+            (191, What::Undone { node: b(), undo: "uncordoned".to_owned() }),
+            (192, What::Departing { node: b(), why: "its Node is still there".to_owned() }),
+            (193, What::Problem { node: Some(b()), what: "no answer".to_owned() }),
+            (194, What::Problem { node: None, what: "no answer".to_owned() }),
+            (195, What::NextRun { at }),
+            (3_600, What::RunFailed { why: "could not read the cluster".to_owned() }),
+            (3_700, What::Created { node: "od-4".to_owned() }),
+            (3_723, What::RunEnded { outcome: "spot_exhausted", detail: "od-4 came".to_owned(), retired: 2 }),
+        ]));
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn of_many_nodes_the_routine_of_the_first_and_the_last_is_told_and_everything_odd() {
+        let names: Vec<_> = (1..=20).map(|number| format!("od-{number}")).collect();
+        let mut timeline: Vec<_> = names.iter().zip(0..).map(|(node, at)| (at, step(node, "claim", 0, None))).collect();
+        timeline.push((20, What::Undone { node: "od-9".to_owned(), undo: "uncordoned".to_owned() }));
+        let text = text(&story(timeline));
+        let told: Vec<_> = names.iter().filter(|name| text.contains(&format!("{name:<14} marked"))).collect();
+        assert_eq!(told, ["od-1", "od-2", "od-3", "od-19", "od-20"]);
+        assert_eq!(text.matches("and so on: 15 more nodes").count(), 1);
+        assert!(text.contains("od-9           taken back by a person: uncordoned"), "{text}");
+    }
+}

@@ -1,0 +1,125 @@
+//! `pause`, `resume` and `release`: what a person does by hand.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow};
+use spot_core::migrator::{Freed, Migrator, Which};
+use spot_core::ports::{Alone, Cluster, Ports};
+use tokio::runtime;
+
+use crate::cli::{Environment, OperatorArgs, ReleaseArgs};
+use crate::config::{Log as LogConfig, LogLevel};
+use crate::connection::{self, Connection};
+use crate::exit::{Exit, Fault};
+use crate::log::Log;
+use crate::settings::{self, Own};
+use crate::{output, telemetry};
+
+/// Pauses planned work, or lets it go on.
+///
+/// # Errors
+/// When arguments or configuration are wrong, or the cluster can't be reached or written.
+pub fn pause(args: &OperatorArgs, paused: bool, environment: &Environment) -> Result<Exit, Fault> {
+    let changed = by_hand(args, environment, async |migrator| {
+        migrator.pause(paused).await.context(if paused { "can't pause" } else { "can't resume" })
+    })?;
+    output::result(match (paused, changed) {
+        (true, true) => "paused: no node is begun until `spot-migrator resume`\n",
+        (true, false) => "it was paused already\n",
+        (false, true) => "resumed\n",
+        (false, false) => "it was not paused\n",
+    })?;
+    Ok(Exit::Orderly)
+}
+
+/// Takes everything of ours off nodes.
+///
+/// # Errors
+/// When arguments or configuration are wrong, the cluster can't be reached, or a node could not be released.
+pub fn release(args: &ReleaseArgs, environment: &Environment) -> Result<Exit, Fault> {
+    let which = if args.all { Which::All } else { Which::Named(args.nodes.clone()) };
+    let freed = by_hand(&args.operator, environment, async |migrator| {
+        migrator.release(&which).await.context("can't release nodes")
+    })?;
+    output::result(&released(&freed))?;
+    match freed.iter().filter(|freed| is_failure(freed)).count() {
+        0 => Ok(Exit::Orderly),
+        failed => Err(Fault::failed(anyhow!("{failed} of {} nodes could not be released", freed.len()))),
+    }
+}
+
+/// Does one thing on the cluster, whoever leads.
+fn by_hand<T>(
+    args: &OperatorArgs,
+    environment: &Environment,
+    act: impl AsyncFnOnce(&Migrator) -> anyhow::Result<T>,
+) -> Result<T, Fault> {
+    let (config, _) = connection::configuration_of_any_provider(&args.config, environment, &BTreeMap::new())?;
+    telemetry::start(LogConfig { level: config.log.level.min(LogLevel::Warn), ..config.log })?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("can't start the runtime")?;
+    runtime.block_on(async {
+        let connection = Connection::open(&args.access, environment, &config).await?;
+        let ports = Ports {
+            cloud: connection::cloud(&config, &connection.clock)?,
+            cluster: connection.cluster as Arc<dyn Cluster>,
+            clock: connection.clock,
+            observer: Arc::new(Log),
+            leadership: Arc::new(Alone),
+        };
+        let migrator = Migrator::new(ports, settings::settings(&config, &Own::of(environment)));
+        Ok(act(&migrator).await?)
+    })
+}
+
+/// A line for each node.
+fn released(freed: &[Freed]) -> String {
+    let mut text = String::new();
+    for freed in freed {
+        let (node, what) = match freed {
+            Freed::Released(node) => (&*node.name, "released"),
+            Freed::Untouched(node) => (&*node.name, "nothing of ours was on it"),
+            Freed::Departing(node) => (&*node.name, "on its way out: nothing can be taken back"),
+            Freed::Failed(node) => (&*node.name, "could not be written"),
+            Freed::Unknown(name) => (&**name, "there is no such node"),
+        };
+        // Writing into a String has no way to fail.
+        let _written = writeln!(text, "{node}: {what}");
+    }
+    text
+}
+
+const fn is_failure(freed: &Freed) -> bool {
+    match freed {
+        Freed::Failed(_) | Freed::Unknown(_) => true,
+        Freed::Released(_) | Freed::Untouched(_) | Freed::Departing(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spot_core::node::{NodeRef, Uid};
+
+    use super::*;
+
+    #[test]
+    fn each_node_is_told_what_became_of_it_and_only_what_was_not_done_fails() {
+        let node = |name: &str| NodeRef { name: name.into(), uid: Uid::new(name), resource_version: None };
+        let freed = [
+            Freed::Released(node("a")),
+            Freed::Untouched(node("b")),
+            Freed::Departing(node("c")),
+            Freed::Failed(node("d")),
+            Freed::Unknown("e".to_owned()),
+        ];
+        insta::assert_snapshot!(released(&freed), @r"
+        a: released
+        b: nothing of ours was on it
+        c: on its way out: nothing can be taken back
+        d: could not be written
+        e: there is no such node
+        ");
+        assert_eq!(freed.iter().map(is_failure).collect::<Vec<_>>(), [false, false, false, true, true]);
+    }
+}

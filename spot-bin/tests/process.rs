@@ -1,0 +1,163 @@
+//! The program as people start it: what goes wrong is said with its place and the remedy, and the exit code tells.
+
+#![expect(clippy::expect_used, reason = "clippy's allowance for tests does not reach their helper functions")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rstest::rstest;
+use tempfile::TempDir;
+
+const HEADER: &str = "apiVersion: spot-migrator.io/v1alpha1\nkind: SpotMigratorConfiguration\n\
+                      cloudProvider: {name: node-object}\n";
+
+/// A cluster behind a port on which nobody listens: the first one is never given out.
+const UNREACHABLE: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+                           clusters: [{name: a, cluster: {server: \"https://127.0.0.1:1\"}}]\n\
+                           users: [{name: a, user: {token: secret-token}}]\n\
+                           contexts: [{name: a, context: {cluster: a, user: a}}]\n";
+
+/// The program with an environment of its own.
+fn program(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spot-migrator"));
+    command.env_clear().current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).expect("the folder is writable");
+    }
+    folder
+}
+
+fn run(files: &[(&str, &str)], arguments: &[&str]) -> Output {
+    let folder = folder(files);
+    program(folder.path()).args(arguments).output().expect("the program starts")
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[rstest]
+#[case::unknown_key("shedule: \"@daily\"\n", &["spot.yaml:4:", "shedule", "schedule"])]
+#[case::duplicate_key("dryRun: true\ndryRun: false\n", &["spot.yaml:5:", "dryRun"])]
+#[case::bad_duration("drain: {timeout: 1 hour}\n", &["spot.yaml:4:", "drain.timeout"])]
+#[case::six_fields("schedule: 0 0 3 * * *\n", &["spot.yaml:4:", "`0 3 * * *`"])]
+#[case::sunday_as_seven("schedule: 0 3 * * 7\n", &["spot.yaml:4:", "Sunday is 0"])]
+#[case::reversed_range("schedule: 0 9-5 * * *\n", &["spot.yaml:4:", "9-5"])]
+#[case::unknown_zone("timeZone: Europe/Lodnon\n", &["spot.yaml:4:", "Europe/London"])]
+#[case::not_built("interruption: {queueUrl: \"https://sqs.example/1/spot\"}\n", &["interruption.queueUrl", "remove"])]
+fn a_wrong_configuration_is_refused_with_place_and_remedy(#[case] body: &str, #[case] named: &[&str]) {
+    let file = format!("{HEADER}{body}");
+    let output = run(&[("spot.yaml", &file)], &["run", "--config", "spot.yaml"]);
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for word in named {
+        assert!(said.contains(word), "{word} is not named in\n{said}");
+    }
+    assert!(said.starts_with("error: "), "{said}");
+}
+
+#[rstest]
+#[case::not_yaml("a: [", "objects.yaml")]
+#[case::no_list("just words", "kubectl get nodes")]
+#[case::no_nodes("kind: List\nitems: []\n", "kubectl get nodes")]
+#[case::node_without_uid("kind: Node\nmetadata: {name: a, creationTimestamp: \"2026-01-01T00:00:00Z\"}\n", "uid")]
+#[case::node_without_creation_time("kind: Node\nmetadata: {name: a, uid: b}\n", "creationTimestamp")]
+fn a_saved_file_that_is_no_list_of_nodes_is_named_with_the_remedy(#[case] text: &str, #[case] named: &str) {
+    let output = run(&[("objects.yaml", text)], &["plan", "-f", "objects.yaml"]);
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("objects.yaml") && said.contains(named), "{named} is not named in\n{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[rstest]
+#[case::file_that_is_not_there(&["plan", "-f", "gone.yaml"], "gone.yaml")]
+#[case::configuration_that_is_not_there(&["run", "--config", "gone.yaml"], "gone.yaml")]
+#[case::kubeconfig_that_is_not_there(&["plan", "--kubeconfig", "gone.yaml"], "gone.yaml")]
+#[case::no_cluster_is_named(&["plan"], "--kubeconfig")]
+#[case::bad_schedule(&["schedule", "0 0 3 * * *"], "`0 3 * * *`")]
+#[case::bad_zone(&["schedule", "@daily", "--time-zone", "Europe/Lodnon"], "Europe/London")]
+#[case::unknown_flag(&["run", "--drain-timeot", "1m"], "--drain-timeout")]
+#[case::no_command(&[], "Usage")]
+fn wrong_arguments_end_with_2_and_name_what_would_be_right(#[case] arguments: &[&str], #[case] named: &str) {
+    let output = run(&[], arguments);
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(named), "{named} is not named in\n{said}");
+}
+
+#[test]
+fn a_single_run_without_a_cluster_to_reach_fails_and_says_so() {
+    let arguments = ["run", "--once", "--cloud-provider-name", "node-object", "--kubeconfig", "kubeconfig"];
+    let output = run(&[("kubeconfig", UNREACHABLE)], &arguments);
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: ") && last.contains("look at the address"), "{said}");
+    assert!(!said.contains("secret-token"), "{said}");
+}
+
+#[test]
+fn a_process_that_waits_for_its_cluster_ends_in_order_when_told_to() {
+    let folder = folder(&[("kubeconfig", UNREACHABLE)]);
+    let mut child = program(folder.path())
+        .args(["run", "--cloud-provider-name", "node-object", "--kubeconfig", "kubeconfig"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("it was piped"));
+    let mut first = String::new();
+    lines.read_line(&mut first).expect("it logs");
+    assert!(first.contains("starting") && first.contains("apiVersion"), "{first}");
+
+    let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("there is kill");
+    assert!(told.success());
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).expect("it logs until its end");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0), "{first}{rest}");
+    assert!(rest.contains("SIGTERM") && !rest.contains("error: "), "{rest}");
+}
+
+#[test]
+fn a_simulation_prints_the_same_bytes_for_the_same_seed_and_nothing_beside_them() {
+    let simulate = |seed| run(&[], &["simulate", "--seed", seed, "--scenario", "killed-halfway", "-o", "json"]);
+    let (one, again, other) = (simulate("5"), simulate("5"), simulate("6"));
+    assert_eq!(one.status.code(), Some(0), "{}", errors(&one));
+    assert_eq!((&one.stdout, errors(&one)), (&again.stdout, String::new()));
+    assert_ne!(one.stdout, other.stdout);
+    serde_json::from_slice::<serde_json::Value>(&one.stdout).expect("it is one JSON document");
+}
+
+#[test]
+fn a_schedule_is_printed_as_text_and_as_json() {
+    let arguments =
+        ["schedule", "30 1 * * *", "--time-zone", "Europe/London", "--from", "2026-03-28T12:00:00Z", "-n", "2"];
+    let text = run(&[], &arguments);
+    let expected = "Sun 2026-03-29T02:00:00+01:00 Europe/London\nMon 2026-03-30T01:30:00+01:00 Europe/London\n";
+    assert_eq!(String::from_utf8_lossy(&text.stdout), expected);
+    let json = run(&[], &[&arguments[..], &["-o", "json"]].concat());
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("it is JSON");
+    assert_eq!(json["times"][0]["utc"], "2026-03-29T01:00:00Z");
+}
+
+#[test]
+fn a_plan_tells_by_its_exit_code_whether_a_run_would_change_something_if_asked() {
+    let node = "kind: Node\nmetadata: {name: NAME, uid: NAME, resourceVersion: \"1\", \
+                creationTimestamp: \"2026-01-01T00:00:00Z\", labels: {node.kubernetes.io/lifecycle: CLASS}}\n\
+                status: {conditions: [{type: Ready, status: \"True\", lastTransitionTime: \"2026-01-01T00:00:00Z\"}]}\n";
+    let node = |name, class| node.replace("NAME", name).replace("CLASS", class);
+    let both = format!("{}---\n{}", node("a", "on-demand"), node("b", "spot"));
+    let (spot, detailed) = (node("b", "spot"), "--detailed-exit-code");
+    let code = |text: &str, more: &[&str]| {
+        run(&[("nodes.yaml", text)], &[&["plan", "-f", "nodes.yaml"], more].concat()).status.code()
+    };
+    assert_eq!((code(&both, &[]), code(&both, &[detailed])), (Some(0), Some(3)));
+    assert_eq!((code(&spot, &[]), code(&spot, &[detailed])), (Some(0), Some(0)));
+}
