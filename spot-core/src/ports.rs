@@ -61,6 +61,11 @@ pub trait Leadership: Send + Sync {
     /// # Errors
     /// Of class [`NotLeader`](crate::error::ErrorClass::NotLeader) when not.
     fn check(&self) -> Result<(), PortError>;
+    /// When a request that is under way must have ended, unless the lease is renewed before; none: never. Of the
+    /// monotonic clock of the same process, and past once the leadership is lost.
+    fn valid_until(&self) -> Option<Instant> {
+        None
+    }
     /// Returns when the leadership is lost; the core then drops all work.
     async fn lost(&self);
 }
@@ -117,6 +122,13 @@ impl Write {
     pub fn permit(&self) -> Result<(), PortError> {
         self.leadership.check()
     }
+
+    /// When the request must have ended, unless it is later by the time that comes; none: only `by` counts. Adapters
+    /// end a request that is under way by then.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.leadership.valid_until()
+    }
 }
 
 impl fmt::Debug for Write {
@@ -172,6 +184,16 @@ pub enum Written {
     Conflict(Arc<NodeSnapshot>),
     /// That node is gone, whatever bears its name now.
     Gone,
+}
+
+/// What became of a Node object that was to be deleted.
+#[derive(Clone, Debug)]
+#[must_use]
+pub enum Erased {
+    /// It is gone, or goes as soon as its finalizers let it.
+    Gone,
+    /// Another version is there, and nothing happened; the node as it is now.
+    Changed(Arc<NodeSnapshot>),
 }
 
 /// The API server's answer to an eviction. It is data: each has its own rule in the drain.
@@ -246,11 +268,11 @@ pub trait Cluster: Send + Sync {
     /// When it could not be deleted within the deadline.
     async fn delete_pod(&self, pod: &DoomedPod, grace: Duration, write: &Write) -> Result<(), PortError>;
 
-    /// Deletes a Node object, with the UID as precondition. Gone already is done.
+    /// Deletes a Node object, with UID and, where given, resourceVersion as preconditions. Gone already is done.
     ///
     /// # Errors
     /// When it could not be deleted within the deadline, or it is unknown whether it was.
-    async fn delete_node(&self, node: &DeletableNode, write: &Write) -> Result<(), PortError>;
+    async fn delete_node(&self, node: &DeletableNode, write: &Write) -> Result<Erased, PortError>;
 
     /// Reads the cluster's memory. A missing or unreadable one is an empty one.
     ///

@@ -10,7 +10,7 @@ use spot_core::error::{ErrorClass, PortError, chain};
 use spot_core::memory::Memory;
 use spot_core::node::{NodeRef, NodeSnapshot};
 use spot_core::pod::PodRef;
-use spot_core::ports::{Clock, Cluster, EvictAnswer, Instant, Live, NodeChange, Scope, Write, Written};
+use spot_core::ports::{Clock, Cluster, Erased, EvictAnswer, Instant, Live, NodeChange, Scope, Write, Written};
 use spot_core::retire::{DeletableNode, DoomedPod};
 
 use crate::access_review::{Right, is_allowed};
@@ -104,23 +104,17 @@ impl KubeCluster {
         });
         Ok(node)
     }
-
-    /// Deletes what has this UID. Gone already is done.
-    async fn delete(&self, call: &Call, write: &Write) -> Result<(), PortError> {
-        let reply = self.requests.write(call, write).await?;
-        let status = reply.status();
-        if reply.is_success() || status.is_not_found() || status.is_other_uid() {
-            return Ok(());
-        }
-        Err(reply.error(call))
-    }
 }
 
 #[async_trait]
 impl Cluster for KubeCluster {
     async fn open(&self, scope: Scope, by: Instant) -> Result<Box<dyn Live>, PortError> {
         let board = Arc::new(Board::new());
-        self.boards.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&board));
+        {
+            let mut boards = self.boards.lock().unwrap_or_else(PoisonError::into_inner);
+            boards.retain(|board| board.strong_count() > 0);
+            boards.push(Arc::downgrade(&board));
+        }
         let requests = Arc::clone(&self.requests);
         Ok(Box::new(KubeLive::open(requests, board, &scope, &self.memory_at, by).await?))
     }
@@ -173,15 +167,30 @@ impl Cluster for KubeCluster {
         let pod = pod.pod();
         let needs = Needs { verb: "delete", resource: "pods" };
         let body = options(&DeleteOptions::new(pod.uid.as_str(), Some(grace)));
-        self.delete(&Call::new(Method::DELETE, needs, pod.to_string(), evict::uri(pod), body), write).await
+        let call = Call::new(Method::DELETE, needs, pod.to_string(), evict::uri(pod), body);
+        let reply = self.requests.write(&call, write).await?;
+        let status = reply.status();
+        if reply.is_success() || status.is_not_found() || status.is_other_uid() {
+            return Ok(());
+        }
+        Err(reply.error(&call))
     }
 
-    async fn delete_node(&self, node: &DeletableNode, write: &Write) -> Result<(), PortError> {
+    async fn delete_node(&self, node: &DeletableNode, write: &Write) -> Result<Erased, PortError> {
         let node = node.node();
         let needs = Needs { verb: "delete", resource: "nodes" };
         let uri = format!("/api/v1/nodes/{}", escaped(&node.name));
-        let body = options(&DeleteOptions::new(node.uid.as_str(), None));
-        self.delete(&Call::new(Method::DELETE, needs, &*node.name, uri, body), write).await
+        let body = options(&DeleteOptions::new(node.uid.as_str(), None).at(node.resource_version.as_deref()));
+        let call = Call::new(Method::DELETE, needs, &*node.name, uri, body);
+        let reply = self.requests.write(&call, write).await?;
+        let status = reply.status();
+        if reply.is_success() || status.is_not_found() || status.is_other_uid() {
+            return Ok(Erased::Gone);
+        }
+        if reply.code != 409 {
+            return Err(reply.error(&call));
+        }
+        Ok(self.node_now(node, write.by).await?.map_or(Erased::Gone, Erased::Changed))
     }
 
     async fn recall(&self, by: Instant) -> Result<Memory, PortError> {

@@ -44,15 +44,24 @@ pub(crate) struct DeleteOptions<'p> {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Preconditions<'p> {
     uid: &'p str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<&'p str>,
 }
 
 impl<'p> DeleteOptions<'p> {
     /// The deletion of the object with this UID; a grace period is rounded up to whole seconds.
     pub(crate) fn new(uid: &'p str, grace: Option<Duration>) -> Self {
         let whole = |grace: Duration| grace.as_secs() + u64::from(grace.subsec_nanos() > 0);
-        Self { grace_period_seconds: grace.map(whole), preconditions: Preconditions { uid } }
+        Self { grace_period_seconds: grace.map(whole), preconditions: Preconditions { uid, resource_version: None } }
+    }
+
+    /// Only in this version, where one is given.
+    pub(crate) const fn at(mut self, resource_version: Option<&'p str>) -> Self {
+        self.preconditions.resource_version = resource_version;
+        self
     }
 }
 

@@ -9,7 +9,7 @@ use crate::error::{ErrorClass, PortError};
 use crate::memory::Memory;
 use crate::node::NodeRef;
 use crate::pod::PodRef;
-use crate::ports::{Cluster, EvictAnswer, Instant, Live, NodeChange, Scope, Write, Written};
+use crate::ports::{Cluster, Erased, EvictAnswer, Instant, Live, NodeChange, Scope, Write, Written};
 use crate::retire::{DeletableNode, DoomedPod};
 use crate::view::Change;
 
@@ -69,12 +69,18 @@ impl Cluster for Process {
         self.call(call, write.by, effect).await
     }
 
-    async fn delete_node(&self, node: &DeletableNode, write: &Write) -> Result<(), PortError> {
+    async fn delete_node(&self, node: &DeletableNode, write: &Write) -> Result<Erased, PortError> {
         write.permit()?;
         let call = Call::DeleteNode(node.node().clone());
         let effect = |world: &mut World| {
-            world.delete_node(node.node());
-            Ok(((), Answer::Done))
+            let node = node.node();
+            let now = world.node(&node.name).filter(|now| now.uid == node.uid).cloned();
+            let other = now.filter(|now| node.resource_version.as_ref().is_some_and(|at| *at != now.resource_version));
+            if let Some(now) = other {
+                return Ok((Erased::Changed(now), Answer::Conflict));
+            }
+            world.delete_node(node);
+            Ok((Erased::Gone, Answer::Done))
         };
         self.call(call, write.by, effect).await
     }

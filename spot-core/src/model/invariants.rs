@@ -290,11 +290,8 @@ impl Checker {
         let machine_goes =
             |fact: &Fact| matches!(fact, Fact::MachineDeleted { node: gone, .. } if gone.uid == node.uid);
         let machine_goes = new.iter().any(|fact| machine_goes(&fact.fact));
-        // another machine may have taken the object over, unseen: its kubelet registers it again
         let claim = world.last_seen(node.uid.as_str()).and_then(|node| claim_of(node));
-        let instance = world.instance_of_uid(node.uid.as_str()).cloned().map(Machine::Instance);
-        let taken_over = claim.is_some_and(|claim| Some(&claim.machine) != instance.as_ref());
-        if object_went && world.machine_runs(node.uid.as_str()) && !taken_over {
+        if object_went && world.machine_runs(node.uid.as_str()) {
             self.report(record.number, Invariant::Claimed, format!("{node} is deleted, and its machine runs on"));
         }
         if machine_goes && self.deleted.insert(node.uid.clone()) {

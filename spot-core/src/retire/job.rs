@@ -15,7 +15,7 @@ use crate::drain::machine::DrainPolicy;
 use crate::drain::plan::{self, Force, PodVerdict};
 use crate::error::{Cause, ErrorClass, PortError, chain};
 use crate::node::NodeSnapshot;
-use crate::ports::{Instant, NodeChange, Write, Written};
+use crate::ports::{Erased, Instant, NodeChange, Write, Written};
 use crate::progress::{Progress, Step, Undo};
 use crate::settle::Awaited;
 use crate::view::View;
@@ -43,6 +43,15 @@ pub(super) struct Job<'a> {
     restored: bool,
     evictions: usize,
     awaited: Awaited,
+}
+
+/// What became of a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// The machine goes.
+    Going,
+    /// Nothing happened: somebody changed the node since it was found empty.
+    TooLate,
 }
 
 impl<'a> Job<'a> {
@@ -86,8 +95,7 @@ impl<'a> Job<'a> {
             self.timed(Step::Detach, Self::detach).await?;
             self.reach(Step::Delete, ClaimStep::Deleting).await?;
             // Where the taint had to be put on again, load balancers have to see it again.
-            if !self.restored && self.is_empty().await? {
-                self.timed(Step::Delete, Self::delete).await?;
+            if !self.restored && self.is_empty().await? && self.delete().await? == Asked::Going {
                 let until = self.retirer.ports.clock.instant() + self.retirer.settings.node_gone_timeout;
                 return self.timed(Step::AwaitGone, async |job| job.await_gone(until).await).await;
             }
@@ -247,8 +255,11 @@ impl<'a> Job<'a> {
     }
 
     /// Has the machine deleted. An answer that is lost is asked for again; lost for good, the node is departing.
-    async fn delete(&mut self) -> Result<(), Halt> {
+    async fn delete(&mut self) -> Result<Asked, Halt> {
         let ports = self.retirer.ports;
+        let node = self.node.reference();
+        let began = ports.clock.instant();
+        self.retirer.report(&Progress::StepStarted { node: node.clone(), step: Step::Delete });
         let Some(claim) = self.claim.clone() else {
             return Err(Halt::Undone(Undo::ClaimRemoved));
         };
@@ -256,7 +267,13 @@ impl<'a> Job<'a> {
         let mut tries = 1;
         loop {
             let error = match self.ask_for_deletion(&retired).await {
-                Ok(()) => return Ok(()),
+                Ok(Erased::Gone) => break,
+                // An earlier try has worked.
+                Ok(Erased::Changed(now)) if now.deleting_since.is_some() => break,
+                Ok(Erased::Changed(now)) => {
+                    self.node = now;
+                    return Ok(Asked::TooLate);
+                }
                 Err(error) => error,
             };
             if error.class.had_no_effect() && tries == 1 {
@@ -264,26 +281,27 @@ impl<'a> Job<'a> {
             }
             // An earlier try may have worked: whatever this one says, nothing may be taken back.
             if error.class.had_no_effect() || tries == DELETIONS {
-                return Err(Halt::Departing(format!(
-                    "its deletion was asked for, and not answered: {}",
-                    chain(&error)
-                )));
+                let why = format!("its deletion was asked for, and not answered: {}", chain(&error));
+                return Err(Halt::Departing(why));
             }
             self.retirer.report(&Progress::Problem {
-                node: Some(self.node.reference()),
+                node: Some(node.clone()),
                 class: error.class,
                 what: chain(&error),
             });
             tries += 1;
             ports.clock.sleep_until(ports.clock.instant() + DELETION_PAUSE).await;
         }
+        let took = ports.clock.instant().since(began);
+        self.retirer.report(&Progress::StepDone { node, step: Step::Delete, took });
+        Ok(Asked::Going)
     }
 
-    async fn ask_for_deletion(&self, retired: &RetiredNode) -> Result<(), PortError> {
+    async fn ask_for_deletion(&self, retired: &RetiredNode) -> Result<Erased, PortError> {
         let ports = self.retirer.ports;
         let (by, write) = self.retirer.write(self.purpose.lane());
         match within(ports, by, "deleting the instance", ports.cloud.delete_instance(retired, &write)).await? {
-            Deletion::Accepted => Ok(()),
+            Deletion::Accepted => Ok(Erased::Gone),
             Deletion::WithNode => {
                 let node = DeletableNode::with_its_machine(retired);
                 within(ports, by, "deleting the Node object", ports.cluster.delete_node(&node, &write)).await
@@ -324,16 +342,27 @@ impl<'a> Job<'a> {
                 return Err(Halt::Departing(format!("instance {instance} can't be asked for: {}", chain(&error))));
             }
         }
-        let (by, write) = self.retirer.write(self.purpose.lane());
-        let node = DeletableNode::without_machine(self.node.reference());
-        match within(ports, by, "deleting the Node object", ports.cluster.delete_node(&node, &write)).await {
-            Ok(()) if self.gone_by(clock.instant() + REQUEST).await? => Ok(()),
-            Ok(()) => {
-                Err(Halt::Departing("node_object_stuck: its Node object was deleted, but does not go".to_owned()))
+        self.erase().await
+    }
+
+    /// Deletes a Node object whose machine is gone, unless another machine has taken it over.
+    async fn erase(&mut self) -> Result<(), Halt> {
+        let ports = self.retirer.ports;
+        for _conflict in 0..CONFLICTS {
+            if self.claim.as_ref().is_some_and(|claim| claim.boot_id != self.node.boot_id) {
+                return Err(Halt::Departing("another machine has taken its Node object over".to_owned()));
             }
-            Err(error) if error.class == ErrorClass::NotLeader => Err(Halt::NotLeader),
-            Err(error) => Err(Halt::Departing(format!("node_object_stuck: {}", chain(&error)))),
+            let (by, write) = self.retirer.write(self.purpose.lane());
+            let node = DeletableNode::without_machine(self.node.at_version());
+            match within(ports, by, "deleting the Node object", ports.cluster.delete_node(&node, &write)).await {
+                Ok(Erased::Changed(now)) => self.node = now,
+                Ok(Erased::Gone) if self.gone_by(ports.clock.instant() + REQUEST).await? => return Ok(()),
+                Ok(Erased::Gone) => break,
+                Err(error) if error.class == ErrorClass::NotLeader => return Err(Halt::NotLeader),
+                Err(error) => return Err(Halt::Departing(format!("node_object_stuck: {}", chain(&error)))),
+            }
         }
+        Err(Halt::Departing("node_object_stuck: its Node object was deleted, but does not go".to_owned()))
     }
 
     async fn gone_by(&mut self, until: Instant) -> Result<bool, Halt> {

@@ -54,7 +54,7 @@ pub struct DeletableNode(NodeRef);
 
 impl DeletableNode {
     pub(super) fn with_its_machine(node: &RetiredNode) -> Self {
-        Self(node.node.reference())
+        Self(node.node.at_version())
     }
 
     pub(super) const fn without_machine(node: NodeRef) -> Self {
@@ -68,7 +68,7 @@ impl DeletableNode {
         Self(node)
     }
 
-    /// Which object.
+    /// Which object, and in which version.
     #[must_use]
     pub const fn node(&self) -> &NodeRef {
         &self.0

@@ -7,7 +7,7 @@ use spot_core::claim::{BackOff, Claim, ClaimStep, InstanceId, Machine, Owner};
 use spot_core::error::ErrorClass;
 use spot_core::node::{ClaimAnnotation, Effect, NodeRef, Taint, Uid, key};
 use spot_core::pod::PodRef;
-use spot_core::ports::{Cluster, Edit, NodeChange, Written};
+use spot_core::ports::{Cluster, Edit, Erased, NodeChange, Written};
 use spot_core::retire::{DeletableNode, DoomedPod};
 
 use crate::server::{ApiServer, node, said, status};
@@ -217,10 +217,10 @@ async fn a_hung_attempt_is_given_up_so_that_another_can_succeed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_carries_the_uid_and_gone_already_is_done() {
+async fn a_deletion_carries_uid_and_version_and_gone_already_is_done() {
     let server = ApiServer::new();
     let request = "DELETE /api/v1/nodes/od-1";
-    let body = r#"{"preconditions":{"uid":"uid-od-1"}}"#;
+    let body = r#"{"preconditions":{"uid":"uid-od-1","resourceVersion":"5"}}"#;
     let node = DeletableNode::assume(od_1(Some("5")));
     let other_uid = "Operation cannot be fulfilled on nodes \"od-1\": the UID in the precondition (uid-od-1) does not \
                      match the UID in record (another). The object might have been deleted and then recreated";
@@ -230,11 +230,14 @@ async fn a_deletion_carries_the_uid_and_gone_already_is_done() {
         (409, status(409, "Conflict", other_uid)),
     ] {
         server.on_body(request, "application/json", body).says(code, answer);
-        server.cluster.delete_node(&node, &server.permit(5)).await.unwrap();
+        let erased = server.cluster.delete_node(&node, &server.permit(5)).await.unwrap();
+        assert!(matches!(erased, Erased::Gone), "{code}: {erased:?}");
     }
     server.on_body(request, "application/json", body).says(409, status(409, "Conflict", "somebody changed it"));
-    let error = server.cluster.delete_node(&node, &server.permit(5)).await.unwrap_err();
-    assert_eq!(error.class, ErrorClass::Transient);
+    server.on("GET /api/v1/nodes/od-1").says(200, self::node("od-1", "6"));
+    let erased = server.cluster.delete_node(&node, &server.permit(5)).await.unwrap();
+    let Erased::Changed(now) = erased else { panic!("{erased:?}") };
+    assert_eq!(now.resource_version, "6");
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,6 +30,7 @@ fn claim(model: &Model, name: &str) -> Claim {
         taint: None,
         since: node.created_at,
         own_pod_left: false,
+        restored: false,
     }
 }
 
@@ -241,7 +242,7 @@ fn a_machine_that_goes_with_its_node_goes_when_the_object_is_deleted() {
     let deletion = block_on(&model, tester.ports.cloud.delete_instance(&retired, &write)).unwrap().unwrap();
     assert_eq!(deletion, Deletion::WithNode);
     let deletable = DeletableNode::assume(before.reference());
-    block_on(&model, tester.ports.cluster.delete_node(&deletable, &write)).unwrap().unwrap();
+    let _erased = block_on(&model, tester.ports.cluster.delete_node(&deletable, &write)).unwrap().unwrap();
     assert!(node(&model, "od-1").deleting_since.is_some());
     tester.pass(60 * SECOND);
     assert!(model.with(|world| world.node("od-1").is_none()));
@@ -254,7 +255,7 @@ fn a_deleted_node_object_comes_back_while_its_machine_runs() {
     let before = node(&model, "od-1");
     let write = tester.write();
     let deletable = DeletableNode::assume(before.reference());
-    block_on(&model, tester.ports.cluster.delete_node(&deletable, &write)).unwrap().unwrap();
+    let _erased = block_on(&model, tester.ports.cluster.delete_node(&deletable, &write)).unwrap().unwrap();
     assert!(model.with(|world| world.node("od-1").is_none()));
     tester.pass(60 * SECOND);
     assert_ne!(node(&model, "od-1").uid, before.uid);

@@ -25,6 +25,7 @@ fn claim(model: &Model, name: &str) -> Claim {
         taint: None,
         since: node.created_at,
         own_pod_left: false,
+        restored: false,
     }
 }
 
@@ -85,7 +86,7 @@ fn node_objects_that_go_too_early_are_found() {
         let tester = Tester::of(&model);
         let deletable = DeletableNode::assume(node_at(&model, "od-1"));
         let permit = tester.write();
-        block_on(&model, tester.ports.cluster.delete_node(&deletable, &permit)).unwrap().unwrap();
+        let _erased = block_on(&model, tester.ports.cluster.delete_node(&deletable, &permit)).unwrap().unwrap();
         assert_eq!(broken(&invariants), expected, "{machines:?}");
     }
 }
