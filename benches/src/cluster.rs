@@ -195,6 +195,8 @@ fn pod(number: u32) -> PodSnapshot {
         opted_out: None,
         empty_dir: false,
         grace: Duration::from_secs(30),
+        needs: None,
+        claims: None,
     }
 }
 

@@ -3,8 +3,10 @@
 //! A pure function of nodes, facts, policy and the time. Verdicts are made when they are asked for: a run asks until
 //! its batch is full, a plan asks for all.
 
+use std::cell::{OnceCell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,9 +19,12 @@ use crate::decision::{self, Rank, is_control_plane, rank};
 use crate::drain::plan::{self, DrainRules, Force, PodVerdict};
 use crate::memory::Memory;
 use crate::node::{Node, Readiness, Uid, key};
+use crate::placement::{Needs, Terms};
+use crate::pod::PodSnapshot;
 use crate::reason::{Reason, ReasonKind, Span};
 use crate::selector::LabelSelector;
 use crate::view::View;
+use crate::volume::Reach;
 
 /// A kubelet that has been silent for less than this may come back: the time after which Kubernetes itself begins to
 /// evict pods from a node that is not ready (default toleration of `not-ready`).
@@ -48,6 +53,8 @@ pub struct Policy {
     pub drain: DrainRules,
     /// The name of the node that the migrator runs on.
     pub own_node: Option<String>,
+    /// How long a drain may take; none: any grace period fits into it.
+    pub drain_timeout: Option<Duration>,
     /// The migrator's own pod. It goes last, and its own budget does not hold its node.
     pub own_pod: Option<Uid>,
 }
@@ -110,6 +117,16 @@ pub struct Judgement<'a, N> {
     /// Why no node at all may go.
     overall: Vec<Reason>,
     tally: Tally<'a>,
+    placed: Placed,
+}
+
+/// Which demands spot was found to meet: most pods share theirs with many others.
+#[derive(Debug, Default)]
+struct Placed {
+    /// Of pods that demand nothing.
+    plain: OnceCell<bool>,
+    /// By the addresses of what is demanded, which the view holds for as long as the judgement lives; zero: nothing.
+    demanding: RefCell<BTreeMap<(usize, usize), bool>>,
 }
 
 /// What is told of all nodes in one pass: where there are many, reading them is what takes the time.
@@ -121,7 +138,8 @@ struct Tally<'a> {
     usable: usize,
     /// Nodes that the migration has claimed, and that do not depart.
     claimed: usize,
-    spot_known: bool,
+    /// Positions of the spot nodes.
+    spot: Vec<usize>,
 }
 
 /// Judges all nodes.
@@ -143,7 +161,8 @@ struct Tally<'a> {
 #[must_use]
 pub fn judge<'a, N: Node>(nodes: &'a [N], facts: &Facts<'a>, policy: &'a Policy, now: Timestamp) -> Judgement<'a, N> {
     let overall = overall(nodes, facts, policy, now);
-    Judgement { nodes, facts: *facts, policy, now, overall, tally: Tally::of(nodes, facts, policy) }
+    let tally = Tally::of(nodes, facts, policy);
+    Judgement { nodes, facts: *facts, policy, now, overall, tally, placed: Placed::default() }
 }
 
 impl<'a> Tally<'a> {
@@ -153,7 +172,9 @@ impl<'a> Tally<'a> {
             let class = facts.cloud.class(node.uid());
             tally.usable += usize::from(is_usable(node));
             tally.claimed += usize::from(open_claim(node).is_some());
-            tally.spot_known |= class == Class::Spot;
+            if class == Class::Spot {
+                tally.spot.push(at);
+            }
             if is_candidate(node, class, policy) {
                 tally.candidates.push((rank(node, policy.own_node.as_deref()), at));
             }
@@ -233,7 +254,7 @@ impl<'a, N: Node> Judgement<'a, N> {
     /// The eligible nodes in order, as many as budgets and groups leave room for.
     fn choose(&self) -> Vec<&'a N> {
         // Where it is unknown whether spot has room, one node shows it.
-        let at_once = if self.tally.spot_known { self.policy.budgets.at_once } else { 1 };
+        let at_once = if self.tally.spot.is_empty() { 1 } else { self.policy.budgets.at_once };
         let budgets = &self.policy.budgets;
         let begun = self.facts.run.begun;
         let mut room = budgets.per_run.map_or(at_once, |limit| at_once.min(limit.saturating_sub(begun)));
@@ -343,13 +364,71 @@ impl<'a, N: Node> Judgement<'a, N> {
         (until.is_some() || self.facts.run.failed.contains(node.uid())).then_some(Reason::BackingOff(until))
     }
 
-    fn pod_reason(&self, pod: &crate::pod::PodSnapshot) -> Option<Reason> {
+    fn pod_reason(&self, pod: &PodSnapshot) -> Option<Reason> {
         match plan::verdict(pod, &self.policy.drain, Force::Planned, self.facts.view) {
             PodVerdict::Leave(_) | PodVerdict::Going => None,
             PodVerdict::Refuse(reason) => Some(reason),
-            PodVerdict::Evict if self.policy.own_pod.as_ref() == Some(&pod.uid) => None,
-            PodVerdict::Evict => plan::budget_refusal(pod, self.facts.view),
+            // Lasting reasons first: it is no use to wait for a budget if the pod can't go anyway.
+            PodVerdict::Evict => self.grace(pod).or_else(|| self.placement(pod)).or_else(|| self.budget(pod)),
         }
+    }
+
+    fn grace(&self, pod: &PodSnapshot) -> Option<Reason> {
+        let grace = self.policy.drain.pod_grace.unwrap_or(pod.grace);
+        let exceeds = self.policy.drain_timeout.is_some_and(|timeout| grace > timeout);
+        exceeds.then(|| Reason::GraceExceedsTimeout(pod.reference(), grace))
+    }
+
+    fn budget(&self, pod: &PodSnapshot) -> Option<Reason> {
+        let own = self.policy.own_pod.as_ref() == Some(&pod.uid);
+        if own { None } else { plan::budget_refusal(pod, self.facts.view) }
+    }
+
+    /// Why this pod could not run on spot, as far as spot is known.
+    fn placement(&self, pod: &PodSnapshot) -> Option<Reason> {
+        // Hardly ever more than one: a pod's volumes are in one zone.
+        let mut zones: Vec<&'a Arc<Terms>> = Vec::new();
+        for volume in self.facts.view.volumes_of(pod) {
+            match &volume.reach {
+                Reach::Anywhere => {}
+                Reach::Nodes(terms) if zones.contains(&terms) => {}
+                Reach::Nodes(terms) => zones.push(terms),
+                Reach::Host => return Some(Reason::LocalVolume(pod.reference(), Arc::clone(&volume.name))),
+            }
+        }
+        if self.tally.spot.is_empty() && self.facts.memory.shapes.is_empty() {
+            return None;
+        }
+        let needs = pod.needs.as_deref();
+        let fits = match (needs, &zones[..]) {
+            (None, []) => *self.placed.plain.get_or_init(|| self.spot_takes(None, &[])),
+            (_, [] | [_]) => {
+                let zone = zones.first().map_or(0, |terms| Arc::as_ptr(terms).addr());
+                let key = (needs.map_or(0, |needs| std::ptr::from_ref(needs).addr()), zone);
+                let known = self.placed.demanding.borrow().get(&key).copied();
+                known.unwrap_or_else(|| {
+                    let fits = self.spot_takes(needs, &zones);
+                    self.placed.demanding.borrow_mut().insert(key, fits);
+                    fits
+                })
+            }
+            (_, _) => self.spot_takes(needs, &zones),
+        };
+        (!fits).then(|| Reason::NoSpotPlacement(pod.reference()))
+    }
+
+    /// Whether a spot node that is there, or one of a shape that was seen lately, meets all of this.
+    fn spot_takes(&self, needs: Option<&Needs>, zones: &[&Arc<Terms>]) -> bool {
+        let nothing = Needs::default();
+        let needs = needs.unwrap_or(&nothing);
+        let mut nodes = self.tally.spot.iter().filter_map(|at| self.nodes.get(*at));
+        nodes.any(|node| needs.met_by(node) && zones.iter().all(|terms| terms.met_by(node)))
+            || self
+                .facts
+                .memory
+                .shapes
+                .iter()
+                .any(|shape| needs.met_by_shape(shape) && zones.iter().all(|terms| terms.met_by_shape(shape)))
     }
 }
 

@@ -14,6 +14,7 @@ pub mod migrator;
 #[cfg(feature = "model")]
 pub mod model;
 pub mod node;
+pub mod placement;
 pub mod pod;
 pub mod ports;
 pub mod progress;
@@ -24,6 +25,7 @@ pub mod selector;
 pub mod settle;
 pub mod stop;
 pub mod view;
+pub mod volume;
 mod wait;
 
 pub use decision::{KnownNodes, Preference, is_control_plane, select_node_for_deletion};

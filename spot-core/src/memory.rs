@@ -1,9 +1,12 @@
 //! What outlives a process, for the whole cluster. What outlives it for one node is on the node.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use jiff::civil::Date;
 
 use crate::claim::BackOff;
+use crate::placement::{self, Shape};
 
 /// The cluster's memory. A missing or unreadable one is an empty one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +17,8 @@ pub struct Memory {
     pub retired: Option<Retired>,
     /// Whether a person paused us.
     pub paused: bool,
+    /// Shapes of spot nodes that were seen, oldest first: pods may fit there though no such node is left.
+    pub shapes: Vec<Shape>,
     /// The version that was read; none: there was nothing to read.
     pub version: Option<String>,
 }
@@ -54,5 +59,11 @@ impl Memory {
     pub fn with_retired(&self, day: Date, nodes: u32) -> Self {
         let nodes = self.retired_on(day).saturating_add(nodes);
         Self { retired: Some(Retired { day, nodes }), ..self.clone() }
+    }
+
+    /// The memory after these shapes of spot nodes were seen.
+    #[must_use]
+    pub fn with_shapes(&self, present: &BTreeSet<Shape>) -> Self {
+        Self { shapes: placement::remembered(&self.shapes, present), ..self.clone() }
     }
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::node::Uid;
+use crate::placement::Needs;
 use crate::selector::LabelSelector;
+use crate::volume::PodClaim;
 
 /// Which Pod object is meant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +105,10 @@ pub struct PodSnapshot {
     pub empty_dir: bool,
     /// Its own grace period.
     pub grace: Duration,
+    /// What it demands of a node; none: nothing, and it tolerates nothing. Adapters share what is equal.
+    pub needs: Option<Arc<Needs>>,
+    /// Its PersistentVolumeClaims; none: it has none.
+    pub claims: Option<Arc<[PodClaim]>>,
 }
 
 impl PodSnapshot {

@@ -1,6 +1,8 @@
 //! Why a node may not be retired: a closed list.
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -149,6 +151,12 @@ pub enum Reason {
     },
     /// The pod, and the budgets that all protect it.
     MultipleBudgets(PodRef, Vec<BudgetRef>),
+    /// The pod that no spot node could take.
+    NoSpotPlacement(PodRef),
+    /// The pod, and its volume on this host.
+    LocalVolume(PodRef, Arc<str>),
+    /// The pod, and its grace period.
+    GraceExceedsTimeout(PodRef, Duration),
     /// Until when the node is left alone.
     BackingOff(Option<Timestamp>),
     /// Until when spot counts as exhausted.
@@ -169,6 +177,9 @@ impl Reason {
             Self::EmptyDir(_) => ReasonKind::EmptyDir,
             Self::BudgetAllowsNone { .. } => ReasonKind::BudgetAllowsNone,
             Self::MultipleBudgets(..) => ReasonKind::MultipleBudgets,
+            Self::NoSpotPlacement(_) => ReasonKind::NoSpotPlacement,
+            Self::LocalVolume(..) => ReasonKind::LocalVolume,
+            Self::GraceExceedsTimeout(..) => ReasonKind::GraceExceedsTimeout,
             Self::BackingOff(_) => ReasonKind::BackingOff,
             Self::Exhausted(_) => ReasonKind::Exhausted,
         }
@@ -186,6 +197,9 @@ impl Reason {
             | Self::EmptyDir(_)
             | Self::BudgetAllowsNone { .. }
             | Self::MultipleBudgets(..)
+            | Self::NoSpotPlacement(_)
+            | Self::LocalVolume(..)
+            | Self::GraceExceedsTimeout(..)
             | Self::BackingOff(_)
             | Self::Exhausted(_)
             | Self::Cloud(..) => self.kind().span(),
@@ -200,7 +214,13 @@ impl fmt::Display for Reason {
             Self::Plain(_) | Self::BackingOff(None) => write!(f, "{kind}"),
             Self::OptedOut(key) => write!(f, "{kind} by {key}"),
             Self::PodOptedOut(pod, key) => write!(f, "{kind}: pod {pod} by {key}"),
-            Self::UnmanagedPod(pod) | Self::EmptyDir(pod) => write!(f, "{kind}: pod {pod}"),
+            Self::UnmanagedPod(pod) | Self::EmptyDir(pod) | Self::NoSpotPlacement(pod) => {
+                write!(f, "{kind}: pod {pod}")
+            }
+            Self::LocalVolume(pod, volume) => write!(f, "{kind}: volume {volume} of pod {pod}"),
+            Self::GraceExceedsTimeout(pod, grace) => {
+                write!(f, "{kind}: pod {pod} may take {} s to end", grace.as_secs())
+            }
             Self::BudgetAllowsNone { pod, budget, never } => {
                 let how = if *never { ", though all its pods are healthy" } else { "" };
                 write!(f, "{kind}: budget {budget} protects pod {pod}{how}")

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use crate::node::{NodeSnapshot, Uid, key};
 use crate::pod::{BudgetRef, BudgetSnapshot, PodSnapshot};
 use crate::selector::Operator;
+use crate::volume::{AttachmentSnapshot, VolumeChange, VolumeSnapshot, Volumes};
 
 /// Counts the changes of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +36,8 @@ pub enum Change {
     DaemonSet(Uid),
     /// A DaemonSet is gone.
     DaemonSetGone(Uid),
+    /// Something happened to volumes.
+    Volume(VolumeChange),
     /// Whether a person paused us.
     Paused(bool),
 }
@@ -48,11 +51,15 @@ pub struct Known {
     pub budgets: bool,
     /// DaemonSets.
     pub daemon_sets: bool,
+    /// PersistentVolumeClaims.
+    pub claims: bool,
+    /// PersistentVolumes.
+    pub volumes: bool,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        Self { pods: true, budgets: true, daemon_sets: true }
+        Self { pods: true, budgets: true, daemon_sets: true, claims: true, volumes: true }
     }
 }
 
@@ -175,6 +182,7 @@ pub struct View {
     by_controller: BTreeMap<Uid, Arc<Tally>>,
     budgets: BTreeMap<Arc<str>, Arc<Budgets>>,
     daemon_sets: Arc<BTreeSet<Uid>>,
+    volumes: Volumes,
 }
 
 impl View {
@@ -260,6 +268,26 @@ impl View {
         self.daemon_sets.contains(uid)
     }
 
+    /// The volumes that this pod's successor needs too, as far as they are known.
+    pub fn volumes_of(&self, pod: &PodSnapshot) -> impl Iterator<Item = &Arc<VolumeSnapshot>> {
+        let lasting = pod.claims.iter().flat_map(|claims| claims.iter()).filter(|claim| !claim.ephemeral);
+        lasting.filter_map(|claim| self.volumes.volume(self.volumes.bound(&pod.namespace, &claim.name)?))
+    }
+
+    /// The volumes that are attached to the node of this name though no pod on it has them: they are being detached.
+    pub fn detaching_from(&self, node: &str) -> impl Iterator<Item = &Arc<AttachmentSnapshot>> {
+        let claimed = |pod: &Arc<PodSnapshot>| {
+            let claims = pod.claims.iter().flat_map(|claims| claims.iter());
+            claims.filter_map(|claim| self.volumes.bound(&pod.namespace, &claim.name)).collect::<Vec<_>>()
+        };
+        let mut attached = self.volumes.attached_to(node).filter(|one| one.volume.is_some()).peekable();
+        let in_use: BTreeSet<&Arc<str>> = match attached.peek() {
+            Some(_) => self.pods_on(node).flat_map(claimed).collect(),
+            None => BTreeSet::new(),
+        };
+        attached.filter(move |one| one.volume.as_ref().is_some_and(|volume| !in_use.contains(volume)))
+    }
+
     /// Takes in one change. Applying the same change twice is harmless.
     pub fn apply(&mut self, change: Change) {
         self.revision.0 += 1;
@@ -288,6 +316,7 @@ impl View {
             Change::DaemonSetGone(uid) => {
                 Arc::make_mut(&mut self.daemon_sets).remove(&uid);
             }
+            Change::Volume(change) => self.volumes.apply(change),
             Change::Paused(paused) => self.paused = paused,
         }
     }

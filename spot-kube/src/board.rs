@@ -86,6 +86,7 @@ impl Board {
                 | Change::BudgetGone(_)
                 | Change::DaemonSet(_)
                 | Change::DaemonSetGone(_)
+                | Change::Volume(_)
                 | Change::Paused(_) => false,
             };
             if !outdated {

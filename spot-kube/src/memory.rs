@@ -64,6 +64,7 @@ pub(crate) fn memory(object: &ConfigMap) -> Memory {
         exhausted: text(EXHAUSTED).and_then(|text| understood(EXHAUSTED, text, exhaustion(text))),
         retired: text(RETIRED).and_then(|text| understood(RETIRED, text, retired(text))),
         paused: paused(object),
+        shapes: Vec::new(),
         version: object.resource_version().map(str::to_owned),
     }
 }

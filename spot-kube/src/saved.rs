@@ -101,7 +101,7 @@ struct Saved {
 
 impl Default for Saved {
     fn default() -> Self {
-        let known = Known { pods: false, budgets: false, daemon_sets: false };
+        let known = Known { pods: false, budgets: false, daemon_sets: false, claims: false, volumes: false };
         Self { changes: Vec::new(), has_nodes: false, known, texts: Interner::default() }
     }
 }

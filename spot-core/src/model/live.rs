@@ -54,6 +54,7 @@ impl Watch {
             | Change::BudgetGone(_)
             | Change::DaemonSet(_)
             | Change::DaemonSetGone(_)
+            | Change::Volume(_)
             | Change::Paused(_) => true,
         }
     }

@@ -99,6 +99,8 @@ impl World {
             opted_out: spec.opted_out,
             empty_dir: spec.empty_dir,
             grace: spec.grace,
+            needs: None,
+            claims: None,
         });
         let budgets = Arc::clone(&workload.budgets);
         let id = PodId(self.pods.len());

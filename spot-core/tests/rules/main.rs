@@ -12,6 +12,8 @@ mod drain_machine;
 mod drain_properties;
 mod judge;
 mod judge_pods;
+mod placement;
 mod settle;
 mod support;
 mod view;
+mod volume;

@@ -55,6 +55,8 @@ impl Lists {
             Change::BudgetGone(gone) => self.budgets.retain(|budget| budget.reference() != *gone),
             Change::DaemonSet(uid) => self.daemon_sets.push(uid.clone()),
             Change::DaemonSetGone(uid) => self.daemon_sets.retain(|other| other != uid),
+            // what these change is not this model's
+            Change::Volume(_) => {}
             Change::Paused(paused) => self.paused = *paused,
         }
         for name in CONTROLLERS {
@@ -337,8 +339,11 @@ fn a_view_says_when_the_machines_behind_its_nodes_may_be_others() {
 
 #[test]
 fn what_a_view_was_not_told_of_it_does_not_know() {
-    assert_eq!(View::default().known(), Known { pods: true, budgets: true, daemon_sets: true });
-    let known = Known { pods: true, budgets: false, daemon_sets: false };
+    assert_eq!(
+        View::default().known(),
+        Known { pods: true, budgets: true, daemon_sets: true, claims: true, volumes: true }
+    );
+    let known = Known { pods: true, budgets: false, daemon_sets: false, claims: false, volumes: true };
     assert_eq!(View::knowing(known).known(), known);
 }
 

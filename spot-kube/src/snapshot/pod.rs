@@ -71,6 +71,8 @@ pub(crate) fn pod(pod: Pod, texts: &mut Interner) -> Result<PodSnapshot, Unreada
         opted_out: opted_out(&metadata),
         empty_dir: spec.volumes.unwrap_or_default().iter().any(|volume| volume.empty_dir.is_some()),
         grace: grace.unwrap_or(GRACE),
+        needs: None,
+        claims: None,
         labels: Arc::new(metadata.labels.unwrap_or_default()),
     })
 }

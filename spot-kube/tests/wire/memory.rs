@@ -21,6 +21,7 @@ fn full(version: Option<&str>) -> Memory {
         }),
         retired: Some(Retired { day: "2026-01-01".parse().unwrap(), nodes: 4 }),
         paused: true,
+        shapes: Vec::new(),
         version: version.map(str::to_owned),
     }
 }

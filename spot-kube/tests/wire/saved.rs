@@ -182,7 +182,7 @@ fn files_are_joined_and_what_none_of_them_holds_is_unknown() {
     let pods = "kind: PodList\nitems: []\n---\nkind: DaemonSet\nmetadata: {name: d, namespace: s, uid: d1}\n---\nkind: Secret\n";
     let files = [SavedFile { name: "nodes", text: &nodes.to_string() }, SavedFile { name: "rest", text: pods }];
     let view = saved::view(&files).unwrap();
-    assert_eq!(view.known(), Known { pods: true, budgets: false, daemon_sets: true });
+    assert_eq!(view.known(), Known { pods: true, budgets: false, daemon_sets: true, claims: false, volumes: false });
     assert_eq!(view.nodes().len(), 1);
     assert!(view.daemon_set_exists(&Uid::new("d1")));
 }

@@ -92,6 +92,8 @@ pub(crate) fn pod(name: &str, app: &str, node: &str) -> PodSnapshot {
         opted_out: None,
         empty_dir: false,
         grace: secs(30),
+        needs: None,
+        claims: None,
     }
 }
 
