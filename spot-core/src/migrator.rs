@@ -156,11 +156,12 @@ impl Migrator {
             .map_err(RunError::Cluster)
     }
 
-    /// Drops the work when the leadership is lost.
+    /// Drops the work when the leadership is lost, which is looked at before each step of the work: a process that was
+    /// frozen for longer than its lease does nothing more on waking.
     async fn while_leading<T>(&self, work: impl Future<Output = Result<T, RunError>>) -> Result<T, RunError> {
-        match future::select(pin!(work), pin!(self.ports.leadership.lost())).await {
-            Either::Left((done, _)) => done,
-            Either::Right(_) => Err(RunError::LostLeadership),
+        match future::select(pin!(self.ports.leadership.lost()), pin!(work)).await {
+            Either::Left(_) => Err(RunError::LostLeadership),
+            Either::Right((done, _)) => done,
         }
     }
 

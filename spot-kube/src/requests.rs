@@ -1,9 +1,12 @@
 //! Requests with deadlines, bounded retries and classified errors.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::future::{Either, select};
@@ -194,8 +197,9 @@ impl Requests {
         self.again(call, write.by, Some(write)).await
     }
 
-    /// Sends once.
+    /// Sends once. A write is not sent, and not waited for, past the moment when the lease may change hands.
     pub(crate) async fn once(&self, call: &Call, by: Instant, write: Option<&Write>) -> Result<Reply, PortError> {
+        let on_the_wire = AtomicBool::new(false);
         let lane = match write.map(|write| write.lane) {
             Some(Lane::Forced) => &self.forced,
             Some(Lane::Planned) | None => &self.planned,
@@ -210,6 +214,7 @@ impl Requests {
                 write.permit()?;
             }
             let request = call.request()?.map(Body::from);
+            on_the_wire.store(true, Ordering::Relaxed);
             let failed = |error: kube::Error| call.error(ErrorClass::Transient).caused_by(error);
             let response = self.client.send(request).await.map_err(failed)?;
             let (head, body) = response.into_parts();
@@ -221,7 +226,41 @@ impl Requests {
                 body: Vec::from(body),
             })
         };
-        self.before(by, sent).await.unwrap_or_else(|| Err(timed_out(call)))
+        let answered = self.before(by, self.while_valid(write, sent)).await;
+        match answered {
+            Some(Some(answer)) => answer,
+            Some(None) if on_the_wire.load(Ordering::Relaxed) => {
+                let what = format!("no answer before the lease may change hands: could not {call}");
+                Err(PortError::new(ErrorClass::Timeout, what))
+            }
+            Some(None) => {
+                let what = format!("the lease may change hands: did not {call}");
+                Err(PortError::new(ErrorClass::NotLeader, what))
+            }
+            None => Err(timed_out(call)),
+        }
+    }
+
+    /// What `work` returns, or nothing once the lease behind `write` may have changed hands.
+    ///
+    /// The clock is looked at before each step of the work: the timers of a process that was frozen fire late.
+    async fn while_valid<T>(&self, write: Option<&Write>, work: impl Future<Output = T>) -> Option<T> {
+        let valid_until = || write.and_then(Write::valid_until);
+        let mut work = pin!(work);
+        loop {
+            let Some(until) = valid_until() else { return Some(work.await) };
+            let step = poll_fn(|context| {
+                if valid_until().is_some_and(|until| self.clock.instant() >= until) {
+                    return Poll::Ready(None);
+                }
+                work.as_mut().poll(context).map(Some)
+            });
+            match select(step, self.clock.sleep_until(until)).await {
+                Either::Left((done, _)) => return done,
+                // It may have been renewed meanwhile.
+                Either::Right(((), _)) => {}
+            }
+        }
     }
 
     /// What `work` returns, or nothing if it takes until `by`.
