@@ -9,6 +9,7 @@
 //! - [`connect`] makes a client; [`KubeCluster`] is the port to the cluster; [`TokioClock`] the clock.
 //! - [`NodeObject`] is the provider for clusters whose machines follow their Node objects.
 //! - [`preflight`] tells which rights are missing; [`saved`] reads files instead of a cluster.
+//! - [`lease`] elects one leader of several processes.
 //! - [`Events`] publishes progress as Kubernetes Events.
 //!
 //! A library or program that builds this crate alone chooses the version of the Kubernetes API:
@@ -26,6 +27,7 @@ mod clock;
 mod cluster;
 mod events;
 mod evict;
+pub mod lease;
 mod list;
 mod memory;
 mod node_object;

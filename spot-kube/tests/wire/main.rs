@@ -7,6 +7,8 @@ mod events;
 #[cfg(test)]
 mod eviction;
 #[cfg(test)]
+mod lease;
+#[cfg(test)]
 mod memory;
 #[cfg(test)]
 mod node_object;
