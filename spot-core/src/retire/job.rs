@@ -386,6 +386,17 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// Takes the node as the view shows it, unless the view has yet to hear of our own last write: the node controller
+    /// writes every node that is cordoned, so that a write on what we wrote last would always meet another version.
+    fn catch_up(&mut self, owner: &Owner) {
+        let view = self.retirer.live.view();
+        if let Some(seen) =
+            view.node(self.node.uid.as_str()).filter(|seen| record::ours(seen, owner) == self.claim.as_ref())
+        {
+            self.node = Arc::clone(seen);
+        }
+    }
+
     /// Writes the node conditionally; where somebody else wrote it in between, looks again and decides anew.
     async fn write(
         &mut self,
@@ -394,6 +405,7 @@ impl<'a> Job<'a> {
     ) -> Result<(), Halt> {
         let ports = self.retirer.ports;
         let owner = self.purpose.owner();
+        self.catch_up(&owner);
         for _conflict in 0..CONFLICTS {
             let restoring = step != Step::Claim && record::lost_its_taint(&self.node, &owner);
             let change = if restoring {

@@ -1,6 +1,6 @@
 //! The main line: all nodes go, or the run stops for the right reason.
 
-use spot_core::model::{Allowance, WorkloadSpec, WorldBuilder};
+use spot_core::model::{Allowance, Answer, WorkloadSpec, WorldBuilder};
 use spot_core::progress::{Outcome, OutcomeKind};
 
 use super::*;
@@ -105,6 +105,19 @@ fn a_batch_goes_side_by_side_and_never_below_what_must_remain() {
     let report = once(&model, &settings);
     assert_eq!(outcome(&report), OutcomeKind::AllSpot);
     assert_eq!(*most.lock().unwrap(), 3);
+}
+
+#[test]
+fn what_others_wrote_during_a_drain_costs_no_second_write() {
+    let model =
+        WorldBuilder::default().on_demand(1).spot(2).workload(WorkloadSpec::deployment("slow", 8).stop(MINUTE)).build();
+    model.with(|world| world.later(Duration::from_secs(20), |world| world.label_node("od-1", "team", Some("web"))));
+    let report = once(&model, &settings());
+    assert_eq!(names(&report.retired), ["od-1"]);
+    model.with(|world| {
+        let conflicts = world.calls().iter().filter(|record| record.answer == Answer::Conflict).count();
+        assert_eq!(conflicts, 0, "every write was made on the version that watches had shown");
+    });
 }
 
 #[test]
