@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use crate::node::NodeRef;
-use crate::pod::PodRef;
+use crate::pod::{BudgetRef, PodRef};
 use crate::progress::Step;
 
 /// What a caller can do about an error.
@@ -88,8 +88,8 @@ pub struct BlockedPod {
 pub enum Obstacle {
     /// A budget allows no disruption; its name, if known.
     Budget(String),
-    /// More than one budget protects the pod.
-    MultipleBudgets,
+    /// More than one budget protects the pod: their names, as far as they are known.
+    MultipleBudgets(Vec<BudgetRef>),
     /// An admission webhook refuses; its words.
     Webhook(String),
     /// We may not evict; the server's words.
@@ -108,7 +108,13 @@ impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Budget(budget) => write!(f, "budget_allows_none: budget {budget}"),
-            Self::MultipleBudgets => f.write_str("multiple_budgets"),
+            Self::MultipleBudgets(budgets) => {
+                f.write_str("multiple_budgets")?;
+                for (at, budget) in budgets.iter().enumerate() {
+                    write!(f, "{}{budget}", if at == 0 { ": " } else { " and " })?;
+                }
+                Ok(())
+            }
             Self::Webhook(words) => write!(f, "an admission webhook refuses: {words}"),
             Self::Denied(words) => write!(f, "not allowed to evict: {words}"),
             Self::ServerError(words) => write!(f, "the API server fails: {words}"),

@@ -160,7 +160,7 @@ impl Machine {
             return Next::Empty { own_pod_left: true };
         }
         if now >= self.policy.until {
-            return Next::Failed(to_go.iter().map(|(pod, going)| self.blocked(pod, *going)).collect());
+            return Next::Failed(to_go.iter().map(|(pod, going)| self.blocked(view, pod, *going)).collect());
         }
         self.work(view, &to_go, now)
     }
@@ -285,7 +285,7 @@ impl Machine {
                 self.pause = self.pause.max(Some(now + wait));
                 (Obstacle::ServerError("overloaded".to_owned()), wait, None)
             }
-            Ok(EvictAnswer::MultipleBudgets) => (Obstacle::MultipleBudgets, wait, None),
+            Ok(EvictAnswer::MultipleBudgets) => (Obstacle::MultipleBudgets(Vec::new()), wait, None),
             Ok(EvictAnswer::ServerError(words)) => (Obstacle::ServerError(words), wait, None),
             Ok(EvictAnswer::NamespaceTerminating) => (Obstacle::NamespaceTerminating, wait, None),
             Ok(EvictAnswer::Webhook(words) | EvictAnswer::Invalid(words)) => (Obstacle::Webhook(words), wait, None),
@@ -327,7 +327,10 @@ impl Machine {
             }
             let since = now.since(tracked.blocked_since.unwrap_or(now));
             tracked.reported = Some(now);
-            overdue.push(Overdue { blocked: BlockedPod { pod: pod.reference(), obstacle: obstacle.clone() }, since });
+            overdue.push(Overdue {
+                blocked: BlockedPod { pod: pod.reference(), obstacle: named(obstacle, pod, view) },
+                since,
+            });
         }
         overdue
     }
@@ -336,7 +339,7 @@ impl Machine {
     #[must_use]
     pub fn in_the_way(&self, view: &View, node: &str) -> Vec<BlockedPod> {
         let obstacle = |pod: &PodSnapshot| match &self.pods.get(&pod.uid)?.state {
-            State::Waiting { obstacle, .. } => Some(obstacle.clone()),
+            State::Waiting { obstacle, .. } => Some(named(obstacle, pod, view)),
             State::Denied(words) => Some(Obstacle::Denied(words.clone())),
             State::Asked(_) | State::Accepted => None,
         };
@@ -350,9 +353,9 @@ impl Machine {
         refused && self.policy.own_pod.as_ref() == Some(&pod.uid)
     }
 
-    fn blocked(&self, pod: &PodSnapshot, going: bool) -> BlockedPod {
+    fn blocked(&self, view: &View, pod: &PodSnapshot, going: bool) -> BlockedPod {
         let obstacle = match self.pods.get(&pod.uid).map(|tracked| &tracked.state) {
-            Some(State::Waiting { obstacle, .. }) if !going => obstacle.clone(),
+            Some(State::Waiting { obstacle, .. }) if !going => named(obstacle, pod, view),
             Some(State::Asked(_)) if !going => Obstacle::ServerError("no answer yet".to_owned()),
             None if !going => Obstacle::ServerError("never asked for: the server was overloaded".to_owned()),
             Some(State::Denied(words)) => Obstacle::Denied(words.clone()),
@@ -389,6 +392,22 @@ enum Ready {
     Later(Instant),
     /// Nothing to ask: it was asked, or is going.
     Never,
+}
+
+/// The obstacle with what the view knows of it: the API server does not name the budgets of which there are too many.
+fn named(obstacle: &Obstacle, pod: &PodSnapshot, view: &View) -> Obstacle {
+    match obstacle {
+        Obstacle::MultipleBudgets(_) => {
+            Obstacle::MultipleBudgets(view.budgets_of(pod).map(|budget| budget.reference()).collect())
+        }
+        Obstacle::Budget(_)
+        | Obstacle::Webhook(_)
+        | Obstacle::Denied(_)
+        | Obstacle::ServerError(_)
+        | Obstacle::NamespaceTerminating
+        | Obstacle::TerminatingStuck
+        | Obstacle::NotEvictable(_) => obstacle.clone(),
+    }
 }
 
 /// When a pod that waits is to be reported next.

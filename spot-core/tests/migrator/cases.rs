@@ -4,8 +4,11 @@ use spot_core::capacity::Class;
 use spot_core::cloud::InstanceState;
 use spot_core::error::ErrorClass;
 use spot_core::model::fault::Fault;
-use spot_core::model::{Allowance, Answer, FactRecord, Group, NodeSpec, PodLife, Removal, WorkloadSpec, WorldBuilder};
+use spot_core::model::{
+    Allowance, Answer, BudgetSpec, FactRecord, Group, NodeSpec, PodLife, Removal, WorkloadSpec, WorldBuilder,
+};
 use spot_core::node::{ClaimAnnotation, Effect, Taint, key};
+use spot_core::pod::UnhealthyPods;
 use spot_core::ports::{EvictAnswer, Instant};
 use spot_core::progress::{Outcome, OutcomeKind, Undo};
 use spot_core::reason::ReasonKind;
@@ -408,4 +411,30 @@ fn a_person_takes_a_node_back_by_uncordoning_it() {
             "{undo}: {clean:?}"
         );
     }
+}
+
+#[test]
+fn rb_25_two_budgets_that_come_in_mid_drain_are_both_named_at_its_end() {
+    let slow = WorkloadSpec::deployment("p", 1).stop(MINUTE);
+    let model = WorldBuilder::default().on_demand(1).spot(1).workload(slow).deployment("q", 1).build();
+    model.with(|world| {
+        world.fault_when(1, Fault::Evict(EvictAnswer::ServerError("EOF".to_owned())), evicting("q-"));
+        world.later(Duration::from_millis(500), |world| {
+            for name in ["first", "second"] {
+                world.add_budget(&BudgetSpec {
+                    namespace: "default".to_owned(),
+                    name: name.to_owned(),
+                    app: "q".to_owned(),
+                    allowance: Allowance::MaxUnavailable(1),
+                    unhealthy_pods: UnhealthyPods::IfHealthyBudget,
+                });
+            }
+        });
+    });
+    let mut settings = settings();
+    settings.retire.drain_timeout = 10 * MINUTE;
+    let report = once(&model, &settings);
+    let [(_, why)] = &report.failed[..] else { panic!("{report:?}") };
+    assert!(why.contains("multiple_budgets: default/first and default/second"), "{why}");
+    assert_clean(&model);
 }
