@@ -88,3 +88,95 @@ fn ended(report: &Report) {
         "run ended"
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use serde_json::Value;
+    use spot_core::node::Uid;
+    use spot_core::pod::PodRef;
+    use spot_core::progress::Step;
+
+    use super::*;
+
+    /// What was written.
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The lines for these events, without their time.
+    fn lines(events: &[Progress]) -> Vec<Value> {
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .json()
+            .flatten_event(true)
+            .with_target(false)
+            .without_time()
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            for event in events {
+                Log.observe(Timestamp::UNIX_EPOCH, event);
+            }
+        });
+        let text = String::from_utf8(buffer.0.lock().expect("nobody panicked").clone()).expect("it is text");
+        text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
+    }
+
+    fn node() -> NodeRef {
+        NodeRef { name: "node-1".into(), uid: Uid::new("1"), resource_version: None }
+    }
+
+    #[test]
+    fn each_step_has_one_line_with_node_step_outcome_and_duration() {
+        let step = Step::Drain;
+        let lines = lines(&[
+            Progress::StepStarted { node: node(), step },
+            Progress::StepDone { node: node(), step, took: Duration::from_millis(1_500) },
+            Progress::Released { node: node(), step, why: "drain failed: 1 pod".to_owned() },
+        ]);
+        let expected = [
+            serde_json::json!({"level": "INFO", "message": "step", "node": "node-1", "step": "drain",
+                "outcome": "done", "seconds": 1.5}),
+            serde_json::json!({"level": "ERROR", "message": "node released: its retirement failed", "node": "node-1",
+                "step": "drain", "outcome": "failed", "why": "drain failed: 1 pod"}),
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn what_is_expected_to_repeat_is_not_shown_by_default() {
+        let pod = PodRef { namespace: "default".into(), name: "web".into(), uid: Uid::new("2") };
+        let answered = |answered| Progress::Evicted { node: node(), pod: pod.clone(), answered };
+        assert!(lines(&[answered(Answered::Accepted), answered(Answered::Blocked)]).is_empty());
+        assert_eq!(lines(&[answered(Answered::Failed)]).len(), 1);
+    }
+
+    #[test]
+    fn the_end_of_a_run_names_the_node_that_ended_it() {
+        let report = Report {
+            outcome: Outcome::SpotExhausted(node()),
+            retired: vec![node()],
+            failed: Vec::new(),
+            undone: Vec::new(),
+            departing: Vec::new(),
+            evictions: 3,
+        };
+        let lines = lines(&[Progress::RunEnded { report }]);
+        assert_eq!((&lines[0]["outcome"], &lines[0]["detail"]), (&"spot_exhausted".into(), &"node node-1 came".into()));
+        assert_eq!((&lines[0]["retired"], &lines[0]["evictions"]), (&1.into(), &3.into()));
+    }
+}

@@ -235,3 +235,40 @@ fn failures(report: &Report) -> Option<anyhow::Error> {
         failed => anyhow!("{failed} nodes were not retired, and were released; the first, {node}: {why}"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use spot_core::error::{ErrorClass, PortError};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_ends_by_itself_is_named() {
+        let mut beside = Beside { server: Some(tokio::spawn(async { Ok(()) })), events: None };
+        let died = beside.first_to_die(&Stop::default()).await;
+        assert_eq!(died.to_string(), "the server of metrics and health ended by itself");
+        beside.end().await;
+
+        let mut beside = Beside { server: None, events: Some(tokio::spawn(async { panic!("it dies") })) };
+        let died = beside.first_to_die(&Stop::default()).await;
+        assert_eq!(died.to_string(), "the publisher of Events died");
+        beside.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_task_that_was_told_to_end_is_none_that_died() {
+        let mut beside = Beside { server: Some(tokio::spawn(async { Ok(()) })), events: None };
+        let stop = Stop::default();
+        stop.set();
+        assert!(beside.first_to_die(&stop).now_or_never().is_none());
+        beside.end().await;
+    }
+
+    #[test]
+    fn a_lost_leadership_has_a_code_of_its_own() {
+        assert_eq!(fault(RunError::LostLeadership).exit, Exit::LeadershipLost);
+        let unreachable = RunError::Cluster(PortError::new(ErrorClass::Timeout, "no answer"));
+        assert_eq!(fault(unreachable).exit, Exit::Failed);
+    }
+}
