@@ -144,8 +144,8 @@ struct Watch<K: Kind> {
 enum Stopped {
     /// It was open long enough: it goes on from there.
     AtItsEnd,
-    /// What came after that version is not known any more: everything is listed again.
-    Expired,
+    /// What came after that version can't be told: everything is listed again.
+    Expired(String),
     /// We may not watch.
     Denied(String),
     /// Anything else.
@@ -180,7 +180,14 @@ impl<K: Kind> Watch<K> {
         loop {
             match self.follow(&mut version, &mut watched).await {
                 Stopped::AtItsEnd => {}
-                Stopped::Expired => version = self.list_again().await,
+                Stopped::Expired(why) => {
+                    // Again, without an event in between: a server that always says so is not asked at once.
+                    if self.failures > 0 {
+                        self.rest(&why).await;
+                    }
+                    self.failures = self.failures.max(1);
+                    version = self.list_again().await;
+                }
                 Stopped::Denied(why) if !watched => return self.board.end(ErrorClass::Denied, why),
                 Stopped::Denied(why) | Stopped::Failed(why) => self.rest(&why).await,
             }
@@ -240,7 +247,7 @@ impl<K: Kind> Watch<K> {
             requests.before(began + SILENCE + SILENCE, requests.client().request_events::<K::Raw>(request)).await;
         let events = match opened {
             Some(Ok(events)) => events,
-            Some(Err(error)) => return stopped(&call.needs.to_string(), &error),
+            Some(Err(error)) => return not_opened(&call.needs.to_string(), &error),
             None => return Stopped::Failed("no answer in time".to_owned()),
         };
         *watched = true;
@@ -249,7 +256,7 @@ impl<K: Kind> Watch<K> {
             let next = requests.before(clock.instant() + LASTING + SILENCE, events.next()).await;
             let event = match next {
                 Some(Some(Ok(event))) => event,
-                Some(Some(Err(error))) => return stopped(&call.needs.to_string(), &error),
+                Some(Some(Err(error))) => return interrupted(&error),
                 // A server that closes at once is not asked again at once.
                 Some(None) if clock.instant().since(began) < SILENCE => {
                     return Stopped::Failed("the watch was closed at once".to_owned());
@@ -260,8 +267,8 @@ impl<K: Kind> Watch<K> {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => self.put(object, version),
                 WatchEvent::Deleted(object) => self.delete(object, version),
                 WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
-                WatchEvent::Error(status) if status.code == 410 => return Stopped::Expired,
-                WatchEvent::Error(status) => return Stopped::Failed(status.to_string()),
+                // Mostly 410. After any other, too, nobody promises that the next watch misses nothing.
+                WatchEvent::Error(status) => return Stopped::Expired(status.to_string()),
             }
             self.failures = 0;
         }
@@ -324,17 +331,20 @@ enum Strictness {
     Lenient,
 }
 
-fn stopped(right: &str, error: &kube::Error) -> Stopped {
+fn not_opened(right: &str, error: &kube::Error) -> Stopped {
     match error {
-        kube::Error::Api(status) if status.code == 410 => Stopped::Expired,
+        kube::Error::Api(status) if status.code == 410 => Stopped::Expired(status.to_string()),
         kube::Error::Api(status) if status.code == 403 => {
             Stopped::Denied(format!("not allowed: the right `{right}` is missing: {}", status.message))
         }
-        // A line that is no event: what it told can't be known, so everything is listed again.
-        kube::Error::SerdeError(error) => {
-            tracing::warn!(%error, "a watch sent what is no event");
-            Stopped::Expired
-        }
+        error => Stopped::Failed(chain(error)),
+    }
+}
+
+fn interrupted(error: &kube::Error) -> Stopped {
+    match error {
+        // A line that is no event: what it told can't be known.
+        kube::Error::Api(_) | kube::Error::SerdeError(_) => Stopped::Expired(chain(error)),
         error => Stopped::Failed(chain(error)),
     }
 }

@@ -209,7 +209,8 @@ impl Expecting<'_> {
 impl Watched {
     /// Returns when the watch was asked for.
     pub(crate) async fn opened(&self) {
-        self.opened.acquire().await.unwrap().forget();
+        let opened = tokio::time::timeout(Duration::from_mins(1), self.opened.acquire()).await;
+        opened.expect("the watch is not asked for").unwrap().forget();
     }
 
     pub(crate) async fn send(&mut self, kind: &str, object: &Value) {

@@ -212,6 +212,25 @@ async fn a_version_that_expired_lists_again_and_what_is_no_longer_there_goes() {
     again.opened().await;
 }
 
+/// Whatever a watch says went wrong: nobody promises that the next one misses nothing.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_fails_or_sends_nonsense_lists_again_and_not_in_a_hurry() {
+    let server = ApiServer::new();
+    let (live, mut watched, _others) = nodes(&server, "5", &[node("a", "3")]).await;
+    let began = tokio::time::Instant::now();
+    for version in ["20", "21", "22"] {
+        server.on(NODES).says(200, list(version, &[node("b", version)]));
+        let again = server.on_watch(&format!("/api/v1/nodes{}", watch("", version)));
+        let error = status(500, "InternalError", "etcd event received with PrevKv=nil");
+        watched.send(if version == "21" { "NONSENSE" } else { "ERROR" }, &error).await;
+        again.opened().await;
+        watched = again;
+    }
+    assert_eq!(names(&live.view()), ["b"]);
+    // At once the first time, then after 0.4 s and 0.8 s at least.
+    assert!(began.elapsed() >= Duration::from_millis(1200), "{:?}", began.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_goes_on_from_where_it_was() {
     let server = ApiServer::new();
