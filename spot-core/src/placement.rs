@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::node::{Effect, Node, Taint, key};
-use crate::selector::Requirement;
+use crate::selector::{Operator, Requirement};
 
 /// The most shapes that are remembered; the oldest go first. A pool has one for each zone and instance type.
 pub const MOST_SHAPES: usize = 32;
@@ -15,6 +15,17 @@ const LONGEST_SHAPE: usize = 16 * 1024;
 
 /// Kubernetes: the label of the host's name.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// Labels by which drivers bind a volume to the host that has it.
+const OF_HOSTS: [&str; 4] = [
+    HOSTNAME,
+    // TopoLVM
+    "topology.topolvm.io/node",
+    // OpenEBS
+    "openebs.io/nodename",
+    // the example driver of Kubernetes
+    "topology.hostpath.csi/node",
+];
 
 /// Labels whose value differs from one node to the next, beside those that hold its name or its instance ID.
 const OF_ONE_NODE: [&str; 5] = [
@@ -129,6 +140,15 @@ impl Site for Shape {
 }
 
 impl Demand {
+    /// Whether it can only be met by a host that it names.
+    fn binds_to_a_host(&self) -> bool {
+        match self {
+            Self::Label(requirement) => requirement.operator() == Operator::In && OF_HOSTS.contains(&requirement.key()),
+            Self::Name(requirement) => requirement.operator() == Operator::In,
+            Self::Above(..) | Self::Below(..) | Self::Unknown => false,
+        }
+    }
+
     fn is_met(&self, site: &impl Site) -> bool {
         let number = |key: &str| site.label(key).and_then(|value| value.parse::<i64>().ok());
         match self {
@@ -182,6 +202,12 @@ impl Terms {
     #[must_use]
     pub fn met_by_shape(&self, shape: &Shape) -> bool {
         self.are_met(shape)
+    }
+
+    /// Whether each of them names a host.
+    #[must_use]
+    pub fn bind_to_a_host(&self) -> bool {
+        !self.0.is_empty() && self.0.iter().all(|term| term.0.iter().any(Demand::binds_to_a_host))
     }
 
     fn are_met(&self, site: &impl Site) -> bool {

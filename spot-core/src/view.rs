@@ -43,6 +43,7 @@ pub enum Change {
 }
 
 /// Which kinds of objects a view was told of. One made from files may lack some: unknown is not "none".
+#[expect(clippy::struct_excessive_bools, reason = "one for each kind")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
     /// Pods.

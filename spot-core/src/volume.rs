@@ -51,6 +51,14 @@ pub enum Reach {
     Host,
 }
 
+impl Reach {
+    /// Where a volume can be used whose node affinity demands this.
+    #[must_use]
+    pub fn of(terms: Arc<Terms>) -> Self {
+        if terms.bind_to_a_host() { Self::Host } else { Self::Nodes(terms) }
+    }
+}
+
 /// A PersistentVolume as an adapter saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSnapshot {
@@ -95,7 +103,8 @@ type Claims = BTreeMap<Arc<str>, Arc<VolumeClaimSnapshot>>;
 pub(crate) struct Volumes {
     /// Claims by namespace and name.
     claims: Arc<BTreeMap<Arc<str>, Claims>>,
-    volumes: Arc<BTreeMap<Arc<str>, Arc<VolumeSnapshot>>>,
+    /// Volumes by name.
+    by_name: Arc<BTreeMap<Arc<str>, Arc<VolumeSnapshot>>>,
     attachments: Arc<BTreeMap<Arc<str>, Arc<AttachmentSnapshot>>>,
     /// Names of attachments by node.
     by_node: Arc<BTreeMap<Arc<str>, BTreeSet<Arc<str>>>>,
@@ -118,10 +127,10 @@ impl Volumes {
                 }
             }
             VolumeChange::Volume(volume) => {
-                Arc::make_mut(&mut self.volumes).insert(Arc::clone(&volume.name), volume);
+                Arc::make_mut(&mut self.by_name).insert(Arc::clone(&volume.name), volume);
             }
             VolumeChange::VolumeGone(name) => {
-                Arc::make_mut(&mut self.volumes).remove(&name);
+                Arc::make_mut(&mut self.by_name).remove(&name);
             }
             VolumeChange::Attached(attachment) => {
                 self.detach(&attachment.name);
@@ -152,7 +161,7 @@ impl Volumes {
     }
 
     pub(crate) fn volume(&self, name: &str) -> Option<&Arc<VolumeSnapshot>> {
-        self.volumes.get(name)
+        self.by_name.get(name)
     }
 
     pub(crate) fn attached_to(&self, node: &str) -> impl Iterator<Item = &Arc<AttachmentSnapshot>> {

@@ -8,6 +8,8 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 use spot_core::claim::BackOff;
 use spot_core::memory::{Exhaustion, Memory, Retired};
+use spot_core::node::Effect;
+use spot_core::placement::{MOST_SHAPES, Shape};
 
 use crate::patch::MANAGER;
 use crate::requests::{Call, Needs, escaped};
@@ -23,6 +25,9 @@ const EXHAUSTED: &str = "exhausted";
 /// The nodes that a day has seen retired.
 const RETIRED: &str = "retired";
 
+/// Shapes of spot nodes, oldest first.
+const SHAPES: &str = "shapes";
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExhaustedText {
@@ -36,6 +41,13 @@ struct ExhaustedText {
 struct RetiredText {
     day: String,
     nodes: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShapeText {
+    labels: BTreeMap<String, String>,
+    taints: Vec<(String, String, String)>,
 }
 
 /// The ConfigMap, or the merge patch of it: other keys, labels and annotations stay as they are.
@@ -64,7 +76,7 @@ pub(crate) fn memory(object: &ConfigMap) -> Memory {
         exhausted: text(EXHAUSTED).and_then(|text| understood(EXHAUSTED, text, exhaustion(text))),
         retired: text(RETIRED).and_then(|text| understood(RETIRED, text, retired(text))),
         paused: paused(object),
-        shapes: Vec::new(),
+        shapes: text(SHAPES).and_then(|text| understood(SHAPES, text, shapes(text))).unwrap_or_default(),
         version: object.resource_version().map(str::to_owned),
     }
 }
@@ -91,6 +103,7 @@ pub(crate) fn write(at: &PauseAt, memory: &Memory) -> Call {
         (PAUSED, memory.paused.then(|| "true".to_owned())),
         (EXHAUSTED, memory.exhausted.as_ref().map(exhaustion_text)),
         (RETIRED, memory.retired.map(retired_text)),
+        (SHAPES, (!memory.shapes.is_empty()).then(|| shapes_text(&memory.shapes))),
     ]);
     if memory.version.is_none() {
         data.retain(|_, text| text.is_some());
@@ -136,6 +149,25 @@ fn retired(text: &str) -> Option<Retired> {
 
 fn retired_text(retired: Retired) -> String {
     json(&RetiredText { day: retired.day.to_string(), nodes: retired.nodes })
+}
+
+fn shapes(text: &str) -> Option<Vec<Shape>> {
+    let texts: Vec<ShapeText> = serde_json::from_str(text).ok()?;
+    let shape = |ShapeText { labels, taints }| {
+        let taints = taints.into_iter().map(|(key, value, effect)| Some((key, value, Effect::parse(&effect)?)));
+        Some(Shape::new(labels, taints.collect::<Option<Vec<_>>>()?))
+    };
+    // A person may have written more.
+    texts.into_iter().take(MOST_SHAPES).map(shape).collect()
+}
+
+fn shapes_text(shapes: &[Shape]) -> String {
+    let text = |shape: &Shape| {
+        let taints = shape.taints().iter();
+        let taints = taints.map(|(key, value, effect)| (key.clone(), value.clone(), effect.as_str().to_owned()));
+        ShapeText { labels: shape.labels().clone(), taints: taints.collect() }
+    };
+    json(&shapes.iter().map(text).collect::<Vec<_>>())
 }
 
 fn understood<T>(key: &str, text: &str, value: Option<T>) -> Option<T> {

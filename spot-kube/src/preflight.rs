@@ -24,11 +24,14 @@ pub struct Features {
 type Row = (&'static str, &'static str, Option<&'static str>, &'static [&'static str]);
 
 /// To look.
-const READ: [Row; 4] = [
+const READ: [Row; 7] = [
     ("", "nodes", None, &["get", "list", "watch"]),
     ("", "pods", None, &["list", "watch"]),
     ("policy", "poddisruptionbudgets", None, &["list", "watch"]),
     ("apps", "daemonsets", None, &["list", "watch"]),
+    ("", "persistentvolumeclaims", None, &["list", "watch"]),
+    ("", "persistentvolumes", None, &["list", "watch"]),
+    ("storage.k8s.io", "volumeattachments", None, &["list", "watch"]),
 ];
 
 /// To retire nodes.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use spot_core::view::{Change, Known, View};
+use spot_core::volume::VolumeChange;
 
 use crate::snapshot::{self, Interner};
 
@@ -38,7 +39,7 @@ pub enum SavedError {
     },
     /// A document or an item is no Kubernetes object.
     #[error(
-        "{file}: {place} is no Kubernetes object: {fault}; save it with `kubectl get nodes,pods,pdb,daemonsets -A -o yaml`"
+        "{file}: {place} is no Kubernetes object: {fault}; save it with `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`"
     )]
     NotAnObject {
         /// The file.
@@ -59,7 +60,7 @@ pub enum SavedError {
         source: Box<dyn StdError + Send + Sync>,
     },
     /// No file holds a node.
-    #[error("{files}: not a list of nodes; save one with `kubectl get nodes,pods,pdb,daemonsets -A -o yaml`")]
+    #[error("{files}: not a list of nodes; save one with `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`")]
     NoNodes {
         /// The files.
         files: String,
@@ -160,6 +161,8 @@ impl Saved {
             "Pod" => self.known.pods = true,
             "PodDisruptionBudget" => self.known.budgets = true,
             "DaemonSet" => self.known.daemon_sets = true,
+            "PersistentVolumeClaim" => self.known.claims = true,
+            "PersistentVolume" => self.known.volumes = true,
             _ => {}
         }
     }
@@ -183,6 +186,16 @@ impl Saved {
             "DaemonSet" => {
                 let (place, object) = place.typed(object)?;
                 Change::DaemonSet(snapshot::daemon_set(&object).map_err(|error| place.unreadable(error))?)
+            }
+            "PersistentVolumeClaim" => {
+                let (place, object) = place.typed(object)?;
+                let claim = snapshot::volume_claim(object, &mut self.texts).map_err(|error| place.unreadable(error))?;
+                Change::Volume(VolumeChange::Claim(Arc::new(claim)))
+            }
+            "PersistentVolume" => {
+                let (place, object) = place.typed(object)?;
+                let volume = snapshot::volume(object, &mut self.texts).map_err(|error| place.unreadable(error))?;
+                Change::Volume(VolumeChange::Volume(Arc::new(volume)))
             }
             _ => return Ok(()),
         };

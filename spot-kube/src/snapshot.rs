@@ -6,7 +6,9 @@
 
 mod budget;
 mod node;
+mod placement;
 mod pod;
+mod volume;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,10 +16,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Deserialize;
 use spot_core::node::Uid;
+use spot_core::placement::{Needs, Terms};
 
 pub(crate) use budget::{Budget, budget};
 pub(crate) use node::{Node, node};
 pub(crate) use pod::{Pod, pod};
+pub(crate) use volume::{Attachment, Volume, VolumeClaim, attachment, volume, volume_claim};
 
 /// Why an object can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -125,31 +129,57 @@ impl Metadata {
         self.uid.as_deref().map(Uid::new)
     }
 
+    /// The name, if there is one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     /// Namespace and name, if there are both.
     pub(crate) fn address(&self) -> Option<(&str, &str)> {
         Some((self.namespace.as_deref()?, self.name.as_deref()?))
     }
 }
 
-/// Makes one text of the many equal ones that pods hold.
+/// Makes one of the many equal texts and demands that pods and volumes hold.
 #[derive(Debug, Default)]
-pub(crate) struct Interner(BTreeSet<Arc<str>>);
+pub(crate) struct Interner {
+    texts: BTreeSet<Arc<str>>,
+    needs: BTreeSet<Arc<Needs>>,
+    terms: BTreeSet<Arc<Terms>>,
+}
 
 impl Interner {
-    /// Beyond this many texts it begins anew: names of nodes come and go.
+    /// Beyond this many of a kind it begins anew: names of nodes come and go.
     const MOST: usize = 16_384;
 
     fn text(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.0.get(text) {
-            return Arc::clone(known);
+        match self.texts.get(text) {
+            Some(known) => Arc::clone(known),
+            None => kept(&mut self.texts, Arc::from(text)),
         }
-        if self.0.len() >= Self::MOST {
-            self.0.clear();
-        }
-        let text: Arc<str> = Arc::from(text);
-        self.0.insert(Arc::clone(&text));
-        text
     }
+
+    fn needs(&mut self, needs: Needs) -> Arc<Needs> {
+        match self.needs.get(&needs) {
+            Some(known) => Arc::clone(known),
+            None => kept(&mut self.needs, Arc::new(needs)),
+        }
+    }
+
+    fn terms(&mut self, terms: Terms) -> Arc<Terms> {
+        match self.terms.get(&terms) {
+            Some(known) => Arc::clone(known),
+            None => kept(&mut self.terms, Arc::new(terms)),
+        }
+    }
+}
+
+fn kept<T: Ord + ?Sized>(known: &mut BTreeSet<Arc<T>>, new: Arc<T>) -> Arc<T> {
+    if known.len() >= Interner::MOST {
+        known.clear();
+    }
+    known.insert(Arc::clone(&new));
+    new
 }
 
 /// The identity of a DaemonSet.

@@ -23,7 +23,7 @@ use crate::board::{Board, Origin};
 use crate::list::Source;
 use crate::requests::Requests;
 use crate::snapshot::{Interner, Object, Pod, pod};
-use kind::{Budgets, DaemonSets, Kind, Nodes, Pause, Pods};
+use kind::{Attachments, Budgets, DaemonSets, Kind, Nodes, Pause, Pods, VolumeClaims, Volumes};
 
 /// How long the API server keeps a watch open, a little under its own default of five to ten minutes.
 const LASTING: Duration = Duration::from_secs(290);
@@ -73,6 +73,12 @@ impl KubeLive {
         opening.watch(Budgets);
         opening.watch(DaemonSets);
         opening.watch(Pause(pause.clone()));
+        // They are read of planned work alone, which looks at the whole cluster.
+        if *scope == Scope::Cluster {
+            opening.watch(VolumeClaims::default());
+            opening.watch(Volumes::default());
+            opening.watch(Attachments::default());
+        }
         for listed in opening.listed {
             let ended = |_| PortError::new(ErrorClass::Transient, "a watch ended before its first list");
             listed.await.map_err(ended)??;

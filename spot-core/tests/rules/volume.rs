@@ -165,15 +165,12 @@ proptest! {
         let mut view = View::default();
         let mut plain: BTreeMap<&str, &str> = BTreeMap::new();
         for (name, node) in steps {
-            match node {
-                Some(node) => {
-                    view.apply(attached(name, node, Some(name)));
-                    plain.insert(name, node);
-                }
-                None => {
-                    view.apply(Change::Volume(VolumeChange::Detached(name.into())));
-                    plain.remove(name);
-                }
+            if let Some(node) = node {
+                view.apply(attached(name, node, Some(name)));
+                plain.insert(name, node);
+            } else {
+                view.apply(Change::Volume(VolumeChange::Detached(name.into())));
+                plain.remove(name);
             }
             for node in ["od-1", "od-2"] {
                 let expected: Vec<_> = plain.iter().filter(|(_, on)| **on == node).map(|(name, _)| *name).collect();

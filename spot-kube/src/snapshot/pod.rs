@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use spot_core::node::{Uid, key};
 use spot_core::pod::{Controller, PodPhase, PodSnapshot};
+use spot_core::volume::PodClaim;
 
+use super::placement::{Affinity, TolerationText, needs};
 use super::{Condition, Interner, Metadata, Subject, Unreadable, is_true, ready};
 
 /// The kubelet's mark on pods that it made from files, which the API server can't remove.
@@ -30,17 +32,29 @@ struct Spec {
     node_name: Option<String>,
     termination_grace_period_seconds: Option<i64>,
     volumes: Option<Vec<Volume>>,
+    node_selector: Option<BTreeMap<String, String>>,
+    affinity: Option<Affinity>,
+    tolerations: Option<Vec<TolerationText>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Volume {
-    empty_dir: Option<EmptyDir>,
+    name: Option<String>,
+    empty_dir: Option<Present>,
+    ephemeral: Option<Present>,
+    persistent_volume_claim: Option<ClaimSource>,
 }
 
 /// Its fields are not read: being there is enough.
 #[derive(Clone, Debug, Deserialize)]
-struct EmptyDir {}
+struct Present {}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimSource {
+    claim_name: Option<String>,
+}
 
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Status {
@@ -54,12 +68,17 @@ pub(crate) fn pod(pod: Pod, texts: &mut Interner) -> Result<PodSnapshot, Unreada
     let spec = pod.spec.unwrap_or_default();
     let status = pod.status.unwrap_or_default();
     let subject = Subject::of("pod", &metadata);
+    let name: Arc<str> = Arc::from(subject.required("name", metadata.name.as_ref())?);
+    let volumes = spec.volumes.unwrap_or_default();
+    let needs = needs(spec.node_selector, spec.affinity, spec.tolerations);
     let node = spec.node_name.filter(|node| !node.is_empty());
     let grace =
         spec.termination_grace_period_seconds.map(|seconds| Duration::from_secs(seconds.try_into().unwrap_or(0)));
     Ok(PodSnapshot {
         namespace: texts.text(subject.required("namespace", metadata.namespace.as_ref())?),
-        name: Arc::from(subject.required("name", metadata.name.as_ref())?),
+        needs: needs.map(|needs| texts.needs(needs)),
+        claims: claims(&name, &volumes, texts),
+        name,
         uid: subject.uid(&metadata)?,
         node: node.map(|node| texts.text(&node)),
         created_at: subject.created_at(&metadata)?,
@@ -69,12 +88,24 @@ pub(crate) fn pod(pod: Pod, texts: &mut Interner) -> Result<PodSnapshot, Unreada
         deletion: subject.deleted_at(&metadata)?,
         mirror: metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(MIRROR)),
         opted_out: opted_out(&metadata),
-        empty_dir: spec.volumes.unwrap_or_default().iter().any(|volume| volume.empty_dir.is_some()),
+        empty_dir: volumes.iter().any(|volume| volume.empty_dir.is_some()),
         grace: grace.unwrap_or(GRACE),
-        needs: None,
-        claims: None,
         labels: Arc::new(metadata.labels.unwrap_or_default()),
     })
+}
+
+/// The claims of a pod with these volumes. One that is made for the pod alone is named after both.
+fn claims(pod: &str, volumes: &[Volume], texts: &mut Interner) -> Option<Arc<[PodClaim]>> {
+    let mut claims = Vec::new();
+    for volume in volumes {
+        let lasting = volume.persistent_volume_claim.as_ref().and_then(|source| source.claim_name.as_deref());
+        if let Some(name) = lasting {
+            claims.push(PodClaim { name: texts.text(name), ephemeral: false });
+        } else if let (Some(_), Some(name)) = (&volume.ephemeral, &volume.name) {
+            claims.push(PodClaim { name: Arc::from(format!("{pod}-{name}")), ephemeral: true });
+        }
+    }
+    (!claims.is_empty()).then(|| claims.into())
 }
 
 fn phase(subject: &Subject, phase: Option<&str>) -> Result<PodPhase, Unreadable> {

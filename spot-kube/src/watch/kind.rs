@@ -8,6 +8,7 @@ use spot_core::node::{NodeSnapshot, Uid};
 use spot_core::pod::{BudgetRef, BudgetSnapshot, PodSnapshot};
 use spot_core::ports::Scope;
 use spot_core::view::Change;
+use spot_core::volume::{AttachmentSnapshot, VolumeChange, VolumeClaimRef, VolumeClaimSnapshot, VolumeSnapshot};
 
 use super::PauseAt;
 use crate::list::Source;
@@ -177,6 +178,100 @@ impl Kind for DaemonSets {
 
     fn gone(key: &Uid, _last: &Uid) -> Change {
         Change::DaemonSetGone(key.clone())
+    }
+}
+
+/// PersistentVolumeClaims.
+#[derive(Default)]
+pub(super) struct VolumeClaims(Interner);
+
+impl Kind for VolumeClaims {
+    type Raw = snapshot::VolumeClaim;
+    type Key = VolumeClaimRef;
+    type Seen = Arc<VolumeClaimSnapshot>;
+
+    fn source(&self) -> Source {
+        Source::new("persistentvolumeclaims", "/api/v1/persistentvolumeclaims")
+    }
+
+    fn key(metadata: &Metadata) -> Option<VolumeClaimRef> {
+        let (namespace, name) = metadata.address()?;
+        Some(VolumeClaimRef { namespace: namespace.into(), name: name.into() })
+    }
+
+    fn read(&mut self, object: Self::Raw) -> Result<(VolumeClaimRef, Self::Seen), Unreadable> {
+        let claim = snapshot::volume_claim(object, &mut self.0)?;
+        Ok((claim.claim.clone(), Arc::new(claim)))
+    }
+
+    fn changes(before: Option<&Self::Seen>, now: &Self::Seen) -> Vec<Change> {
+        unless_equal(before, now, Change::Volume(VolumeChange::Claim(Arc::clone(now))))
+    }
+
+    fn gone(key: &VolumeClaimRef, _last: &Self::Seen) -> Change {
+        Change::Volume(VolumeChange::ClaimGone(key.clone()))
+    }
+}
+
+/// PersistentVolumes.
+#[derive(Default)]
+pub(super) struct Volumes(Interner);
+
+impl Kind for Volumes {
+    type Raw = snapshot::Volume;
+    type Key = Arc<str>;
+    type Seen = Arc<VolumeSnapshot>;
+
+    fn source(&self) -> Source {
+        Source::new("persistentvolumes", "/api/v1/persistentvolumes")
+    }
+
+    fn key(metadata: &Metadata) -> Option<Arc<str>> {
+        metadata.name().map(Arc::from)
+    }
+
+    fn read(&mut self, object: Self::Raw) -> Result<(Arc<str>, Self::Seen), Unreadable> {
+        let volume = snapshot::volume(object, &mut self.0)?;
+        Ok((Arc::clone(&volume.name), Arc::new(volume)))
+    }
+
+    fn changes(before: Option<&Self::Seen>, now: &Self::Seen) -> Vec<Change> {
+        unless_equal(before, now, Change::Volume(VolumeChange::Volume(Arc::clone(now))))
+    }
+
+    fn gone(key: &Arc<str>, _last: &Self::Seen) -> Change {
+        Change::Volume(VolumeChange::VolumeGone(Arc::clone(key)))
+    }
+}
+
+/// VolumeAttachments.
+#[derive(Default)]
+pub(super) struct Attachments(Interner);
+
+impl Kind for Attachments {
+    type Raw = snapshot::Attachment;
+    type Key = Arc<str>;
+    type Seen = Arc<AttachmentSnapshot>;
+
+    fn source(&self) -> Source {
+        Source::new("volumeattachments", "/apis/storage.k8s.io/v1/volumeattachments")
+    }
+
+    fn key(metadata: &Metadata) -> Option<Arc<str>> {
+        metadata.name().map(Arc::from)
+    }
+
+    fn read(&mut self, object: Self::Raw) -> Result<(Arc<str>, Self::Seen), Unreadable> {
+        let attachment = snapshot::attachment(object, &mut self.0)?;
+        Ok((Arc::clone(&attachment.name), Arc::new(attachment)))
+    }
+
+    fn changes(before: Option<&Self::Seen>, now: &Self::Seen) -> Vec<Change> {
+        unless_equal(before, now, Change::Volume(VolumeChange::Attached(Arc::clone(now))))
+    }
+
+    fn gone(key: &Arc<str>, _last: &Self::Seen) -> Change {
+        Change::Volume(VolumeChange::Detached(Arc::clone(key)))
     }
 }
 

@@ -4,6 +4,8 @@ use serde_json::json;
 use spot_core::claim::BackOff;
 use spot_core::error::ErrorClass;
 use spot_core::memory::{Exhaustion, Memory, Retired};
+use spot_core::node::Effect;
+use spot_core::placement::Shape;
 use spot_core::ports::Cluster;
 
 use crate::server::{ApiServer, said, status};
@@ -21,14 +23,18 @@ fn full(version: Option<&str>) -> Memory {
         }),
         retired: Some(Retired { day: "2026-01-01".parse().unwrap(), nodes: 4 }),
         paused: true,
-        shapes: Vec::new(),
+        shapes: vec![Shape::new(
+            [("zone".to_owned(), "a".to_owned())],
+            [("spot".to_owned(), String::new(), Effect::NoSchedule)],
+        )],
         version: version.map(str::to_owned),
     }
 }
 
 const DATA: &str = concat!(
     r#"{"exhausted":"{\"since\":\"2026-01-01T01:00:00Z\",\"until\":\"2026-01-01T02:00:00Z\",\"count\":3}","#,
-    r#""paused":"true","retired":"{\"day\":\"2026-01-01\",\"nodes\":4}"}"#,
+    r#""paused":"true","retired":"{\"day\":\"2026-01-01\",\"nodes\":4}","#,
+    r#""shapes":"[{\"labels\":{\"zone\":\"a\"},\"taints\":[[\"spot\",\"\",\"NoSchedule\"]]}]"}"#,
 );
 
 #[tokio::test(start_paused = true)]
@@ -52,7 +58,7 @@ async fn what_is_forgotten_is_taken_off_and_what_others_wrote_stays() {
     let server = ApiServer::new();
     let body = concat!(
         r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"memory","namespace":"ours","resourceVersion":"7"},"#,
-        r#""data":{"exhausted":null,"paused":null,"retired":null}}"#,
+        r#""data":{"exhausted":null,"paused":null,"retired":null,"shapes":null}}"#,
     );
     let after = json!({"metadata": {"resourceVersion": "8"}, "data": {"note": "do not touch"}});
     server.on_body(PATCH, "application/merge-patch+json", body).says(200, after);
@@ -67,7 +73,8 @@ async fn a_missing_or_unreadable_memory_is_an_empty_one() {
     server.on(READ).says(404, status(404, "NotFound", "configmaps \"memory\" not found"));
     assert_eq!(server.cluster.recall(server.within(5)).await.unwrap(), Memory::default());
 
-    let data = json!({"paused": "perhaps", "exhausted": "{", "retired": "{\"day\":\"tomorrow\",\"nodes\":1}"});
+    let data = json!({"paused": "perhaps", "exhausted": "{", "retired": "{\"day\":\"tomorrow\",\"nodes\":1}",
+        "shapes": "[{\"labels\":{},\"taints\":[[\"spot\",\"\",\"Sometimes\"]]}]"});
     server.on(READ).says(200, json!({"metadata": {"resourceVersion": "7"}, "data": data}));
     let recalled = server.cluster.recall(server.within(5)).await.unwrap();
     assert_eq!(recalled, Memory { version: Some("7".to_owned()), ..Memory::default() });

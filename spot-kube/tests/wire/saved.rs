@@ -191,7 +191,7 @@ fn files_are_joined_and_what_none_of_them_holds_is_unknown() {
 fn what_can_not_be_used_is_named_with_its_place() {
     assert_eq!(
         refusal(&list("1", &[pod("p", "a")]).to_string()),
-        "f: not a list of nodes; save one with `kubectl get nodes,pods,pdb,daemonsets -A -o yaml`"
+        "f: not a list of nodes; save one with `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`"
     );
     let mut odd = node("odd", "1");
     odd["metadata"]["creationTimestamp"] = json!(null);

@@ -122,7 +122,7 @@ impl ApiServer {
     }
 
     /// Answers the lists of all kinds but nodes, and watches of them: there is nothing but nodes.
-    pub(crate) fn nothing_but_nodes(&self) -> [Watched; 4] {
+    pub(crate) fn nothing_but_nodes(&self) -> [Watched; 7] {
         let metadata = ";as=PartialObjectMetadata";
         let pause = "&fieldSelector=metadata.name%3Dmemory";
         [
@@ -130,6 +130,9 @@ impl ApiServer {
             ("/apis/policy/v1/poddisruptionbudgets", "", ""),
             ("/apis/apps/v1/daemonsets", "", metadata),
             ("/api/v1/namespaces/ours/configmaps", pause, ""),
+            ("/api/v1/persistentvolumeclaims", "", ""),
+            ("/api/v1/persistentvolumes", "", ""),
+            ("/apis/storage.k8s.io/v1/volumeattachments", "", ""),
         ]
         .map(|(path, selector, metadata)| {
             let accepts = |what: &str| {

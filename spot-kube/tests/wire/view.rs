@@ -14,7 +14,7 @@ use crate::server::{ApiServer, Watched, failed, list, node, page, pod, said, sta
 const NODES: &str = "GET /api/v1/nodes?limit=500";
 
 /// A view of these nodes and nothing else, and the watch of nodes; the others must be kept open.
-async fn nodes(server: &ApiServer, version: &str, nodes: &[Value]) -> (Box<dyn Live>, Watched, [Watched; 4]) {
+async fn nodes(server: &ApiServer, version: &str, nodes: &[Value]) -> (Box<dyn Live>, Watched, [Watched; 7]) {
     let others = server.nothing_but_nodes();
     server.on(NODES).says(200, list(version, nodes));
     let watched = server.on_watch(&format!("/api/v1/nodes{}", watch("", version)));
@@ -351,7 +351,8 @@ async fn the_view_of_one_node_asks_for_that_node_and_its_pods_alone() {
 #[tokio::test(start_paused = true)]
 async fn pods_budgets_daemonsets_and_the_pause_are_followed() {
     let server = ApiServer::new();
-    let (live, _watched, [mut pods, mut budgets, mut daemon_sets, mut pause]) = nodes(&server, "1", &[]).await;
+    let (live, _watched, others) = nodes(&server, "1", &[]).await;
+    let [mut pods, mut budgets, mut daemon_sets, mut pause, _volumes @ ..] = others;
 
     let mut pending = pod("p", "");
     pending["metadata"]["ownerReferences"] =
