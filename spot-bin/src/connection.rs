@@ -30,6 +30,8 @@ pub struct Connection {
     pub cluster: Arc<KubeCluster>,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
+    /// The namespace of memory and lease.
+    pub namespace: String,
 }
 
 impl std::fmt::Debug for Connection {
@@ -107,10 +109,13 @@ impl Connection {
         let namespace = [config.state.namespace.as_deref(), environment.get("POD_NAMESPACE")];
         let namespace = namespace.into_iter().flatten().next().unwrap_or_else(|| client.default_namespace()).to_owned();
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-        let settings =
-            spot_kube::Settings { namespace, config_map: config.state.config_map.clone(), clock: Arc::clone(&clock) };
+        let settings = spot_kube::Settings {
+            namespace: namespace.clone(),
+            config_map: config.state.config_map.clone(),
+            clock: Arc::clone(&clock),
+        };
         let cluster = Arc::new(KubeCluster::new(client.clone(), settings));
-        Ok(Self { client, cluster, clock })
+        Ok(Self { client, cluster, clock, namespace })
     }
 
     /// The rights that are missing for these features, from the first answer within `patience`; one attempt at least.

@@ -37,6 +37,11 @@ impl Readiness {
         Self { seen: Arc::default(), stop }
     }
 
+    /// It does not lead. Then it is ready as long as it sees who does: it may have to take over.
+    pub fn follows(&self, sees: bool) {
+        self.seen.store(sees, Ordering::Relaxed);
+    }
+
     /// Why it is not ready; none: it is.
     #[must_use]
     pub fn objection(&self) -> Option<&'static str> {

@@ -12,6 +12,7 @@ pub mod config;
 pub mod connection;
 pub mod exit;
 pub mod http;
+pub mod leadership;
 pub mod log;
 pub mod metrics;
 pub mod observers;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use spot_core::error::RunError;
 use spot_core::migrator::Migrator;
-use spot_core::ports::{Alone, Cluster, Ports};
+use spot_core::ports::{Cluster, Observer, Ports};
 use spot_core::progress::Report;
 use spot_core::stop::Stop;
 use spot_kube::preflight::Features;
@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::connection::{self, Connection};
 use crate::exit::{Exit, Fault};
 use crate::http::{Readiness, Server};
+use crate::leadership::{self, Election};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::observers::Observers;
@@ -80,7 +81,6 @@ impl Work<'_> {
         let Some(with_events) = self.preflight(&connection, stop).await? else { return Ok(Exit::Orderly) };
 
         let metrics = Metrics::new().context("can't make the metrics")?;
-        metrics.leads(true);
         let readiness = Readiness::new(stop.clone());
         let mut observers =
             Observers::default().and(Arc::new(Log)).and(Arc::new(metrics.clone())).and(Arc::new(readiness.clone()));
@@ -94,24 +94,42 @@ impl Work<'_> {
             beside.events = Some(tokio::spawn(EventsWorker::run(worker)));
         }
         if !self.args.once {
-            let server = Server::bind(self.config.server_address, metrics, readiness).await?;
+            let server = Server::bind(self.config.server_address, metrics.clone(), readiness.clone()).await?;
             info!(address = %server.address()?, "metrics and health");
             beside.server = Some(tokio::spawn(server.run(stop.clone())));
         }
 
-        let ports = Ports {
-            cluster: Arc::clone(&connection.cluster) as Arc<dyn Cluster>,
-            cloud,
-            clock: Arc::clone(&connection.clock),
-            observer: Arc::new(observers),
-            leadership: Arc::new(Alone),
+        // Kept until the lead was given back: the publisher of Events ends with its last observer.
+        let observer: Arc<dyn Observer> = Arc::new(observers);
+        let leading = async {
+            let election = Election {
+                args: self.args,
+                config: self.config,
+                environment: self.environment,
+                connection: &connection,
+            };
+            let Some(lead) = election.win(&readiness, stop).await? else { return Ok(Exit::Orderly) };
+            metrics.leads(true);
+            let ports = Ports {
+                cluster: Arc::clone(&connection.cluster) as Arc<dyn Cluster>,
+                cloud,
+                clock: Arc::clone(&connection.clock),
+                observer: Arc::clone(&observer),
+                leadership: lead.leadership(),
+            };
+            let ended = self.migrate(&Migrator::new(ports, settings::settings(self.config, &own)), stop).await;
+            metrics.leads(false);
+            let lost = lead.end().await?;
+            ended.map_err(|fault| because(fault, lost))
         };
-        let migrator = Migrator::new(ports, settings::settings(self.config, &own));
         let ended = tokio::select! {
-            ended = self.migrate(&migrator, stop) => ended,
+            ended = leading => ended,
             died = beside.first_to_die(stop) => Err(Fault::failed(died)),
         };
-        drop(migrator);
+        drop(observer);
+        if ended.as_ref().is_err_and(|fault| fault.exit == Exit::LeadershipLost) {
+            beside.fall_silent();
+        }
         stop.set();
         beside.end().await;
         ended
@@ -141,14 +159,19 @@ impl Work<'_> {
                  from spec.nodeName in the pod's manifest"
             );
         }
-        if self.config.leader_election.enabled {
-            warn!("this build elects no leader: run it as one replica, with strategy Recreate");
+        if !self.config.leader_election.enabled {
+            warn!("`leaderElection.enabled` is off: see to it that only ever one process runs");
         }
     }
 
     /// Whether Events may be published; none: told to stop before the API server answered.
     async fn preflight(&self, connection: &Connection, stop: &Stop) -> Result<Option<bool>, Fault> {
-        let features = Features { retire: !self.config.dry_run, events: true, ..Features::default() };
+        let features = Features {
+            retire: !self.config.dry_run,
+            events: true,
+            lease: leadership::lease_name(self.config).map(str::to_owned),
+            ..Features::default()
+        };
         let patience = if self.args.once { NO_PATIENCE } else { PATIENCE };
         let missing = tokio::select! {
             missing = connection.missing_rights(&features, patience) => missing?,
@@ -195,6 +218,13 @@ impl Beside {
         }
     }
 
+    /// Publishes nothing more: another process leads.
+    fn fall_silent(&mut self) {
+        if let Some(events) = self.events.take() {
+            events.abort();
+        }
+    }
+
     /// Waits, within limits, until they have ended.
     async fn end(self) {
         if let Some(server) = self.server
@@ -225,6 +255,16 @@ fn is_for_events(right: &Right) -> bool {
 fn fault(error: RunError) -> Fault {
     let exit = if matches!(error, RunError::LostLeadership) { Exit::LeadershipLost } else { Exit::Failed };
     Fault { exit, error: error.into() }
+}
+
+/// The same with the reason why the lease was lost, if that is what went wrong.
+fn because(fault: Fault, lost: Option<String>) -> Fault {
+    match lost {
+        Some(why) if fault.exit == Exit::LeadershipLost => {
+            Fault { error: anyhow!(why).context(fault.error.to_string()), ..fault }
+        }
+        Some(_) | None => fault,
+    }
 }
 
 /// What failed in a run that went to its end.
