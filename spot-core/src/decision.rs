@@ -110,6 +110,7 @@ pub fn opt_out(node: &impl Node) -> Option<&'static str> {
 /// The nodes that a run knows, by UID and by provider ID; whatever is not among them came since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownNodes {
+    // Asked for members alone, so that their order can't be seen.
     uids: HashSet<String>,
     machines: HashSet<String>,
 }

@@ -188,83 +188,51 @@ pub trait Node {
     }
 }
 
-impl<N: Node + ?Sized> Node for &N {
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-    fn uid(&self) -> &str {
-        (**self).uid()
-    }
-    fn provider_id(&self) -> Option<&str> {
-        (**self).provider_id()
-    }
-    fn created_at(&self) -> Timestamp {
-        (**self).created_at()
-    }
-    fn label(&self, key: &str) -> Option<&str> {
-        (**self).label(key)
-    }
-    fn annotation(&self, key: &str) -> Option<&str> {
-        (**self).annotation(key)
-    }
-    fn taints(&self) -> &[Taint] {
-        (**self).taints()
-    }
-    fn is_unschedulable(&self) -> bool {
-        (**self).is_unschedulable()
-    }
-    fn readiness(&self) -> Readiness {
-        (**self).readiness()
-    }
-    fn deleting_since(&self) -> Option<Timestamp> {
-        (**self).deleting_since()
-    }
-    fn claim(&self) -> ClaimRecord<'_> {
-        (**self).claim()
-    }
-    fn back_off(&self) -> Option<BackOff> {
-        (**self).back_off()
-    }
+/// A pointer to a node answers as the node does.
+macro_rules! answers_as_its_node {
+    ($($pointer:ty),*) => { $(
+        impl<N: Node + ?Sized> Node for $pointer {
+            fn name(&self) -> &str {
+                (**self).name()
+            }
+            fn uid(&self) -> &str {
+                (**self).uid()
+            }
+            fn provider_id(&self) -> Option<&str> {
+                (**self).provider_id()
+            }
+            fn created_at(&self) -> Timestamp {
+                (**self).created_at()
+            }
+            fn label(&self, key: &str) -> Option<&str> {
+                (**self).label(key)
+            }
+            fn annotation(&self, key: &str) -> Option<&str> {
+                (**self).annotation(key)
+            }
+            fn taints(&self) -> &[Taint] {
+                (**self).taints()
+            }
+            fn is_unschedulable(&self) -> bool {
+                (**self).is_unschedulable()
+            }
+            fn readiness(&self) -> Readiness {
+                (**self).readiness()
+            }
+            fn deleting_since(&self) -> Option<Timestamp> {
+                (**self).deleting_since()
+            }
+            fn claim(&self) -> ClaimRecord<'_> {
+                (**self).claim()
+            }
+            fn back_off(&self) -> Option<BackOff> {
+                (**self).back_off()
+            }
+        }
+    )* };
 }
 
-impl<N: Node + ?Sized> Node for Arc<N> {
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-    fn uid(&self) -> &str {
-        (**self).uid()
-    }
-    fn provider_id(&self) -> Option<&str> {
-        (**self).provider_id()
-    }
-    fn created_at(&self) -> Timestamp {
-        (**self).created_at()
-    }
-    fn label(&self, key: &str) -> Option<&str> {
-        (**self).label(key)
-    }
-    fn annotation(&self, key: &str) -> Option<&str> {
-        (**self).annotation(key)
-    }
-    fn taints(&self) -> &[Taint] {
-        (**self).taints()
-    }
-    fn is_unschedulable(&self) -> bool {
-        (**self).is_unschedulable()
-    }
-    fn readiness(&self) -> Readiness {
-        (**self).readiness()
-    }
-    fn deleting_since(&self) -> Option<Timestamp> {
-        (**self).deleting_since()
-    }
-    fn claim(&self) -> ClaimRecord<'_> {
-        (**self).claim()
-    }
-    fn back_off(&self) -> Option<BackOff> {
-        (**self).back_off()
-    }
-}
+answers_as_its_node!(&N, Arc<N>);
 
 /// A claim annotation as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
