@@ -5,6 +5,8 @@ mod cases;
 mod faults;
 mod flow;
 mod operator;
+mod scale;
+mod volumes;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
