@@ -186,7 +186,23 @@ impl ControlPlane {
     /// # Panics
     /// If it does not come back.
     pub async fn restart_api_server(&mut self) {
+        self.stop_api_server();
+        self.start_api_server().await;
+    }
+
+    /// Ends the API server on the spot.
+    ///
+    /// # Panics
+    /// If it can't be killed.
+    pub fn stop_api_server(&mut self) {
         self.api_server.kill();
+    }
+
+    /// Starts it again on the same port, with everything that it knew.
+    ///
+    /// # Panics
+    /// If it does not come back.
+    pub async fn start_api_server(&mut self) {
         let etcd = std::fs::read_to_string(self.folder().join("etcd.address")).expect("written at the start");
         let port = self.server.rsplit(':').next().and_then(|port| port.parse().ok()).expect("the server has a port");
         self.api_server = start_api_server(&etcd, port, self.folder());

@@ -92,6 +92,22 @@ impl Process {
         kill_process(self.pid(), Signal::TERM).expect("the process is there");
     }
 
+    /// Stops it where it is (SIGSTOP): time goes on without it.
+    ///
+    /// # Panics
+    /// If it is no longer there.
+    pub fn freeze(&self) {
+        kill_process(self.pid(), Signal::STOP).expect("the process is there");
+    }
+
+    /// Lets it go on after [`freeze`](Self::freeze).
+    ///
+    /// # Panics
+    /// If it is no longer there.
+    pub fn thaw(&self) {
+        kill_process(self.pid(), Signal::CONT).expect("the process is there");
+    }
+
     /// Ends it on the spot (SIGKILL), as a crash would.
     ///
     /// # Panics
