@@ -33,6 +33,7 @@ mod scheduler;
 mod script;
 mod settings;
 mod spec;
+mod volumes;
 mod world;
 
 #[cfg(test)]
@@ -52,7 +53,7 @@ pub use random::SplitMix64;
 pub use record::{Answer, Call, CallRecord, Fact, FactRecord, Removal};
 pub use scenario::{Scenario, Spread, WorldBuilder};
 pub use settings::{Autoscaler, MachineKind, Placement, Settings};
-pub use spec::{Allowance, BudgetSpec, NodeSpec, PodLife, WorkloadKind, WorkloadSpec};
+pub use spec::{Allowance, BudgetSpec, NodeSpec, PodLife, VolumeSpec, WorkloadKind, WorkloadSpec};
 pub use world::World;
 
 use crate::ports::{Instant, Observer, Ports};

@@ -3,6 +3,7 @@
 //! Each step leaves a record on the node before it has an effect elsewhere, so that whoever comes next knows what to
 //! finish and what to take back. Every step may be repeated.
 
+mod detachment;
 mod job;
 mod permit;
 pub(crate) mod record;

@@ -1,6 +1,6 @@
 //! One run: judge, retire, settle, compare, again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::error::{ErrorClass, RunError, chain};
 use crate::judge::{Batch, Facts, Judgement, RunFacts, Verdict, judge};
 use crate::memory::{Exhaustion, Memory};
 use crate::node::{NodeRef, NodeSnapshot};
+use crate::placement::Shape;
 use crate::ports::{Instant, Lane, Live, Ports, Write};
 use crate::progress::{Outcome, Progress, Report};
 use crate::reason::ReasonKind;
@@ -399,7 +400,7 @@ impl<'a> Run<'a> {
             // Somebody else may have written it, or we did and the answer was lost.
             let by = self.ports.clock.instant() + REQUEST;
             match within(self.ports, by, "reading the memory", cluster.recall(by)).await {
-                Ok(memory) if memory.retired == wanted.retired && memory.exhausted == wanted.exhausted => return Ok(()),
+                Ok(memory) if is_as_wanted(&memory, &wanted) => return Ok(()),
                 Ok(memory) => self.memory = memory,
                 Err(error) => {
                     self.tell(&Progress::Problem { node: None, class: error.class, what: chain(&error) });
@@ -410,9 +411,16 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// The shapes of the spot nodes that are there.
+    fn spot_shapes(&self) -> BTreeSet<Shape> {
+        let view = self.live.view();
+        let spot = view.nodes().iter().filter(|node| self.cloud.class(node.uid.as_str()) == Class::Spot);
+        spot.map(|node| Shape::of(node, node.labels.iter())).collect()
+    }
+
     fn remembering(&self, outcome: Option<&Outcome>) -> Memory {
         let now = self.ports.clock.now();
-        let mut memory = self.memory.clone();
+        let mut memory = self.memory.with_shapes(&self.spot_shapes());
         if self.facts.retired > 0 {
             memory = memory.with_retired(self.settings.policy.budgets.day(now), self.facts.retired);
         }
@@ -439,4 +447,9 @@ impl<'a> Run<'a> {
         }
         memory
     }
+}
+
+/// Whether somebody, probably we, wrote what was to be written.
+fn is_as_wanted(memory: &Memory, wanted: &Memory) -> bool {
+    memory.retired == wanted.retired && memory.exhausted == wanted.exhausted && memory.shapes == wanted.shapes
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::capacity::Class;
+use crate::volume::Reach;
 
 use super::spec::NodeSpec;
 use super::world::{Event, World};
@@ -35,7 +36,8 @@ impl World {
         for pod in &self.pending {
             let Some(workload) = self.pod(*pod).and_then(|pod| self.workloads.get(pod.workload.0)) else { continue };
             // no machine that can be bought has other labels than those of its class
-            if workload.spec.node_selector.is_empty() {
+            let unbound = workload.spec.volume.as_ref().is_none_or(|volume| volume.reach == Reach::Anywhere);
+            if workload.spec.node_selector.is_empty() && unbound {
                 *(if workload.spec.needs_on_demand { &mut on_demand } else { &mut any }) += 1;
             }
         }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::node::Uid;
+use crate::placement::{Needs, Toleration};
 use crate::pod::Controller;
+use crate::selector::Requirement;
 use crate::view::Change;
 
 use super::record::Removal;
@@ -17,6 +19,8 @@ pub(super) struct Workload {
     pub(super) namespace: Arc<str>,
     pub(super) labels: Arc<BTreeMap<String, String>>,
     pub(super) controller: Option<Controller>,
+    /// What the API server shows of its pods' demands; that they need on-demand nodes is none of it.
+    pub(super) needs: Option<Arc<Needs>>,
     pub(super) budgets: Arc<[BudgetId]>,
     /// Pods that are not on their way out.
     pub(super) active: u32,
@@ -64,6 +68,7 @@ impl World {
             namespace: spec.namespace.as_str().into(),
             labels: Arc::new(labels),
             controller,
+            needs: needs(spec),
             budgets: Arc::new([]),
             active: 0,
             next_name: 0,
@@ -233,4 +238,11 @@ impl World {
             self.begin_deletion(pod, None, Removal::Others);
         }
     }
+}
+
+fn needs(spec: &WorkloadSpec) -> Option<Arc<Needs>> {
+    let selector = spec.node_selector.iter().map(|(key, value)| Requirement::equals(key, value));
+    let tolerations = spec.tolerations.iter();
+    let tolerations = tolerations.map(|key| Toleration { key: Some(key.clone()), value: None, effect: None });
+    Needs::new(selector, None, tolerations).map(Arc::new)
 }

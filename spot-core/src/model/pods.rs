@@ -9,6 +9,7 @@ use crate::view::Change;
 
 use super::record::{Fact, Removal};
 use super::spec::{PodLife, WorkloadKind};
+use super::volumes;
 use super::world::{BudgetId, Event, NodeId, PodId, WorkloadId, World, later};
 
 /// A pod and what belongs to it.
@@ -86,7 +87,6 @@ impl World {
         let spec = &workload.spec;
         let snapshot = Arc::new(PodSnapshot {
             namespace: Arc::clone(&workload.namespace),
-            name: name.into(),
             uid: uid.clone(),
             node: None,
             created_at,
@@ -99,9 +99,11 @@ impl World {
             opted_out: spec.opted_out,
             empty_dir: spec.empty_dir,
             grace: spec.grace,
-            needs: None,
-            claims: None,
+            needs: workload.needs.clone(),
+            claims: volumes::claims(spec, &name),
+            name: name.into(),
         });
+        let spec = workload.spec.volume.is_some().then(|| workload.spec.clone());
         let budgets = Arc::clone(&workload.budgets);
         let id = PodId(self.pods.len());
         self.pods.push(Pod {
@@ -116,6 +118,9 @@ impl World {
         self.pod_uids.insert(uid, id);
         self.count_pod(id, 0, 1);
         self.pending.insert(id);
+        if let Some(spec) = spec {
+            self.provide_volume(&snapshot, &spec);
+        }
         self.emit(Change::Pod(snapshot));
         self.request_schedule();
         Some(id)
@@ -147,6 +152,7 @@ impl World {
         pod.node = Some(node);
         let owner = pod.workload;
         self.update_pod(id, |pod| pod.node = Some(name));
+        self.attach_volume(id);
         let Some(workload) = self.workloads.get(owner.0) else { return };
         let pull = workload.spec.pull;
         let jitter = self.jitter();
@@ -154,6 +160,10 @@ impl World {
     }
 
     pub(super) fn pod_running(&mut self, id: PodId) {
+        // Its volume's detachment elsewhere brings it here again.
+        if self.startable(id).is_none() || !self.attach_volume(id) {
+            return;
+        }
         let Some(pod) = self.startable(id).filter(|pod| pod.snapshot.phase == PodPhase::Pending) else { return };
         let Some(workload) = self.workloads.get(pod.workload.0) else { return };
         let (start_up, crashes) = (workload.spec.start_up, workload.spec.life == PodLife::Crashing);
@@ -261,6 +271,7 @@ impl World {
                 self.take_slots(node, -1);
             }
         }
+        self.release_volume(id);
         let movable = self.is_movable(&pod);
         self.note(Fact::PodGone { pod: pod.reference(), node: pod.node.clone(), removal, movable });
         self.emit(Change::PodGone(pod));

@@ -9,6 +9,7 @@ use crate::node::{Effect, Readiness};
 use super::nodes::NodeEntry;
 use super::settings::Placement;
 use super::spec::WorkloadSpec;
+use super::volumes;
 use super::world::{Event, NodeId, PodId, WorkloadId, World};
 
 /// Where a node stands among those with room: the least is taken first.
@@ -123,6 +124,7 @@ impl World {
         let Some(entry) = self.node_entry(node) else { return false };
         let node = &entry.snapshot;
         (!spec.needs_on_demand || entry.class == Class::OnDemand)
+            && volumes::reaches(spec, node)
             && spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))
             && node.taints.iter().all(|taint| match taint.effect {
                 Effect::PreferNoSchedule => true,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::capacity::Class;
 use crate::node::Taint;
 use crate::pod::UnhealthyPods;
+use crate::volume::Reach;
 
 /// What a budget demands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,15 @@ pub enum PodLife {
     Mirror,
 }
 
+/// The volume that each pod of a kind has. A successor of the same name has the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSpec {
+    /// Where it can be used.
+    pub reach: Reach,
+    /// How long it stays attached after its pod is gone.
+    pub detach: Duration,
+}
+
 /// Pods of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkloadSpec {
@@ -94,6 +104,8 @@ pub struct WorkloadSpec {
     pub opted_out: Option<&'static str>,
     /// Whether its pods have local data.
     pub empty_dir: bool,
+    /// The volume of each of its pods.
+    pub volume: Option<VolumeSpec>,
     /// How its pods live.
     pub life: PodLife,
     /// Its budget, if any.
@@ -119,6 +131,7 @@ impl WorkloadSpec {
             needs_on_demand: false,
             opted_out: None,
             empty_dir: false,
+            volume: None,
             life: PodLife::default(),
             budget: None,
         }
@@ -170,6 +183,20 @@ impl WorkloadSpec {
     #[must_use]
     pub const fn spot_never(mut self) -> Self {
         self.needs_on_demand = true;
+        self
+    }
+
+    /// With a volume for each pod, that can be used there, and stays attached so long after its pod is gone.
+    #[must_use]
+    pub fn volume(mut self, reach: Reach, detach: Duration) -> Self {
+        self.volume = Some(VolumeSpec { reach, detach });
+        self
+    }
+
+    /// On nodes with this label only.
+    #[must_use]
+    pub fn selects(mut self, key: &str, value: &str) -> Self {
+        self.node_selector.push((key.to_owned(), value.to_owned()));
         self
     }
 

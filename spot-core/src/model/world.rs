@@ -28,6 +28,7 @@ use super::random::{SplitMix64, mix};
 use super::record::{Answer, Call, CallRecord, Fact, FactRecord};
 use super::scheduler::OpenNodes;
 use super::settings::Settings;
+use super::volumes::Detaching;
 
 /// Where a node stands in the world's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,6 +84,8 @@ pub(super) enum Event {
     SpotLeft(u32),
     /// A change is seen.
     Show(u64, Change),
+    /// A volume is detached.
+    Detach(Arc<str>, Detaching),
     /// Something from outside.
     Script(Script),
 }
@@ -139,6 +142,8 @@ pub struct World {
     pub(super) budgets: Vec<Budget>,
     pub(super) orders: Orders,
     pub(super) memory: Memory,
+    /// Where each volume is attached.
+    pub(super) volumes: BTreeMap<Arc<str>, Option<NodeId>>,
     calls: Vec<CallRecord>,
     facts: Vec<FactRecord>,
     processes: u32,
@@ -193,6 +198,7 @@ impl World {
             budgets: Vec::new(),
             orders: Orders::default(),
             memory: Memory::default(),
+            volumes: BTreeMap::new(),
             calls: Vec::new(),
             facts: Vec::new(),
             processes: 0,
@@ -328,6 +334,7 @@ impl World {
             Event::Reregister(instance) => self.reregister(instance),
             Event::SpotLeft(left) => self.set_spot_left(left),
             Event::Show(emitted, change) => self.show(emitted, &change),
+            Event::Detach(volume, how) => self.detach_volume(&volume, how),
             Event::Script(script) => script(self),
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::{self, Either};
 
 use super::permit::{DeletableNode, RetiredNode};
-use super::{Halt, Purpose, Retirer, Target, record};
+use super::{Halt, Purpose, Retirer, Target, detachment, record};
 use crate::claim::{Claim, ClaimStep, Machine, Owner};
 use crate::cloud::{Deletion, InstanceState};
 use crate::drain::driver::{Drain, Drained};
@@ -41,6 +41,8 @@ pub(super) struct Job<'a> {
     claim: Option<Claim>,
     /// Whether taint and cordon were put back since the taint was put on.
     restored: bool,
+    /// Until when volumes are waited for, since they were first.
+    volumes_until: Option<Instant>,
     evictions: usize,
     awaited: Awaited,
 }
@@ -65,6 +67,7 @@ impl<'a> Job<'a> {
             node,
             machine,
             restored: false,
+            volumes_until: None,
             evictions: 0,
         }
     }
@@ -194,7 +197,13 @@ impl<'a> Job<'a> {
         if own_pod_left {
             self.write(Step::Drain, |node| Ok(record::own_pod_left(node, &owner))).await?;
         }
-        Ok(())
+        if !planned {
+            // Every second counts, and the machine goes anyway.
+            return Ok(());
+        }
+        let now = self.retirer.ports.clock.instant();
+        let volumes_until = *self.volumes_until.get_or_insert(until.min(now + detachment::LONGEST));
+        self.retirer.await_detached(&self.node.reference(), volumes_until, look).await
     }
 
     /// Puts the taint on that fails load balancers' health checks; one that is there already is left alone.
