@@ -29,6 +29,10 @@ impl Observer for Log {
                     debug!(%node, %reason, remedy = reason.kind().remedy(), "in the way");
                 }
             }
+            Progress::Exposed { exposed } => {
+                let pods = exposed.pods.len();
+                warn!(pods, what = %exposed, "a workload is about to lose all its ready pods");
+            }
             Progress::StepStarted { node, step } => debug!(%node, %step, outcome = "begun", "step"),
             Progress::StepDone { node, step, took } => {
                 info!(%node, %step, outcome = "done", seconds = took.as_secs_f64(), "step");

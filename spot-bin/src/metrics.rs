@@ -205,6 +205,7 @@ impl Observer for Metrics {
             Progress::NextRun { at } => self.next_run.set(seconds(*at)),
             Progress::WouldRetire { .. }
             | Progress::Waiting { .. }
+            | Progress::Exposed { .. }
             | Progress::StepStarted { .. }
             | Progress::PodBlocked { .. }
             | Progress::Undone { .. }

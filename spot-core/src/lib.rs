@@ -37,6 +37,7 @@ pub mod cloud;
 pub mod decision;
 pub mod drain;
 pub mod error;
+pub mod exposure;
 pub mod judge;
 pub mod labels;
 pub mod memory;

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use crate::capacity::Class;
 use crate::error::{ErrorClass, Obstacle};
+use crate::exposure::Exposed;
 use crate::node::NodeRef;
 use crate::pod::PodRef;
 use crate::reason::{Reason, ReasonKind};
@@ -145,6 +146,11 @@ pub enum Progress {
     Waiting {
         /// Why.
         reasons: Vec<(NodeRef, Reason)>,
+    },
+    /// A workload is about to lose all its ready pods at once. Told once a run.
+    Exposed {
+        /// The workload.
+        exposed: Exposed,
     },
     /// A step began.
     StepStarted {

@@ -88,6 +88,12 @@ impl Tally {
         self.active
     }
 
+    /// How many take part and are ready.
+    #[must_use]
+    pub fn ready(&self) -> usize {
+        self.active.saturating_sub(self.unready.len())
+    }
+
     /// When the newest was created that was seen since the controller last had none.
     #[must_use]
     pub const fn newest(&self) -> Timestamp {

@@ -203,6 +203,11 @@ impl Observer for Events {
                     self.queue(note(About::Pod(pod.clone()), true, "PodBlocked", "Drain", text));
                 }
             }
+            Progress::Exposed { exposed } => {
+                if let Some(pod) = exposed.pods.first() {
+                    self.queue(note(About::Pod(pod.clone()), true, "Exposed", "Drain", exposed.to_string()));
+                }
+            }
             Progress::RunStarted { .. }
             | Progress::Judged { .. }
             | Progress::WouldRetire { .. }

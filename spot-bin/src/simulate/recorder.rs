@@ -319,6 +319,7 @@ impl Told {
             Progress::Problem { node, class: _, what } => {
                 What::Problem { node: node.as_ref().map(name), what: what.clone() }
             }
+            Progress::Exposed { exposed } => What::Problem { node: None, what: exposed.to_string() },
             Progress::RunEnded { report } => {
                 self.report = Some(report.clone());
                 What::RunEnded {

@@ -12,9 +12,10 @@ use crate::claim::BackOff;
 use crate::cloud::{CloudFacts, Freshness};
 use crate::decision::KnownNodes;
 use crate::error::{ErrorClass, RunError, chain};
+use crate::exposure;
 use crate::judge::{Batch, Facts, Judgement, RunFacts, Verdict, judge};
 use crate::memory::{Exhaustion, Memory};
-use crate::node::{NodeRef, NodeSnapshot};
+use crate::node::{NodeRef, NodeSnapshot, Uid};
 use crate::placement::Shape;
 use crate::ports::{Instant, Lane, Live, Ports, Write};
 use crate::progress::{Outcome, Progress, Report};
@@ -50,6 +51,8 @@ pub(super) struct Run<'a> {
     compared: Option<(Revision, Option<NodeRef>)>,
     facts: RunFacts,
     known: KnownNodes,
+    /// Workloads that were told of.
+    exposed: BTreeSet<Uid>,
     report: Report,
     leftovers: usize,
 }
@@ -75,6 +78,7 @@ impl<'a> Run<'a> {
             compared: None,
             facts: RunFacts::default(),
             known: KnownNodes::default(),
+            exposed: BTreeSet::new(),
             report: Report {
                 outcome: Outcome::Recovered,
                 retired: Vec::new(),
@@ -133,6 +137,7 @@ impl<'a> Run<'a> {
                 return Ok(self.would_retire(&targets));
             }
             patience = None;
+            self.warn(&view, &targets);
             self.soften(&view, &targets).await;
             drop(view);
             self.facts.begun += targets.len();
@@ -331,6 +336,16 @@ impl<'a> Run<'a> {
             }
         }
         (eligible, refused)
+    }
+
+    /// Tells of workloads that these drains take all ready pods from, each once.
+    fn warn(&mut self, view: &View, targets: &[Target]) {
+        let nodes = targets.iter().map(|target| &*target.node);
+        for exposed in exposure::exposed(view, &self.settings.policy.drain, nodes) {
+            if self.exposed.insert(exposed.controller.clone()) {
+                self.tell(&Progress::Exposed { exposed });
+            }
+        }
     }
 
     /// Puts the soft taint on the nodes that may go after these, once a run, so that pods move only once.

@@ -202,7 +202,7 @@ impl<'a> Job<'a> {
             return Ok(());
         }
         let now = self.retirer.ports.clock.instant();
-        let volumes_until = *self.volumes_until.get_or_insert(until.min(now + detachment::LONGEST));
+        let volumes_until = *self.volumes_until.get_or_insert_with(|| until.min(now + detachment::LONGEST));
         self.retirer.await_detached(&self.node.reference(), volumes_until, look).await
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use spot_core::capacity::Class;
 use spot_core::migrator::Settings as Migration;
-use spot_core::model::{FactRecord, NodeSpec, WorkloadSpec, WorldBuilder};
+use spot_core::model::{Allowance, FactRecord, NodeSpec, WorkloadSpec, WorldBuilder};
 use spot_core::placement::{Demand, Term, Terms};
 use spot_core::ports::Instant;
 use spot_core::progress::{Outcome, OutcomeKind};
@@ -119,7 +119,7 @@ fn rb_42_the_volumes_of_daemon_sets_are_not_waited_for() {
 #[test]
 fn an_undo_ends_the_wait_for_volumes() {
     let model = WorldBuilder::default().on_demand(1).spot(1).workload(database(Reach::Anywhere, 300)).build();
-    model.with(|world| world.later(Duration::from_secs(60), |world| world.cordon("od-1", false)));
+    model.with(|world| world.later(MINUTE, |world| world.cordon("od-1", false)));
     let (report, _) = told(&model, &settings());
     assert_eq!(names(&report.undone), ["od-1"], "{report:?}");
     assert_eq!(first(&model, is_taint), None);
@@ -162,6 +162,29 @@ fn rb_42_where_spot_is_unknown_a_pod_that_stays_pending_ends_the_run_after_its_n
     let Outcome::NotSettled(what) = &report.outcome else { panic!("{report:?}") };
     assert!(what.contains("db-0"), "{what}");
     assert_eq!(nodes(&model), ["od-2", "od-3"]);
+}
+
+fn exposed(told: &[Progress]) -> Vec<Vec<String>> {
+    let pods = |event: &Progress| match event {
+        Progress::Exposed { exposed } => Some(exposed.pods.iter().map(|pod| pod.name.to_string()).collect()),
+        _other => None,
+    };
+    told.iter().filter_map(pods).collect()
+}
+
+#[test]
+fn rb_41_a_workload_that_loses_all_its_ready_pods_is_told_of_once() {
+    let slow = WorkloadSpec::deployment("slow", 2).start_up(MINUTE);
+    let model = WorldBuilder::default().on_demand(1).spot(1).workload(slow).deployment("single", 1).build();
+    let (report, told) = told(&model, &settings());
+    assert_eq!(names(&report.retired), ["od-1"], "{report:?}");
+    let exposed = exposed(&told);
+    let [pods] = &exposed[..] else { panic!("{exposed:?}") };
+    assert!(pods.len() == 2 && pods.iter().all(|pod| pod.starts_with("slow-")), "{pods:?}");
+
+    let guarded = WorkloadSpec::deployment("slow", 2).start_up(MINUTE).budget(Allowance::MaxUnavailable(1));
+    let model = WorldBuilder::default().on_demand(1).spot(1).workload(guarded).build();
+    assert_eq!(self::exposed(&self::told(&model, &settings()).1), [] as [Vec<String>; 0]);
 }
 
 /// Every hour for a day. Peers move such pods each time, and an on-demand node comes back each time.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use spot_core::error::Obstacle;
+use spot_core::exposure::Exposed;
 use spot_core::node::{NodeRef, Uid};
 use spot_core::pod::PodRef;
 use spot_core::ports::Observer;
@@ -91,6 +92,22 @@ async fn a_blocked_pod_is_told_of_on_node_and_pod_and_not_again_for_a_while() {
             Progress::PodBlocked { node: a(), pod, obstacle: Obstacle::MultipleBudgets(Vec::new()), since: Duration::from_mins(1) };
         events.observe(at(), &blocked);
         events.observe(at() + Duration::from_secs(299), &blocked);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn rb_41_a_workload_that_loses_all_its_ready_pods_is_warned_of_on_one_of_them() {
+    let server = ApiServer::new();
+    let pod = |name: &str| PodRef { namespace: "shop".into(), name: name.into(), uid: Uid::new("u1") };
+    let note = "all 2 ready pods of a workload move at once, and no budget keeps any of them: shop/db-0, shop/db-1";
+    let regarding = r#"{"apiVersion":"v1","kind":"Pod","namespace":"shop","name":"db-0","uid":"u1"}"#;
+    server
+        .on_body(ON_PODS, JSON, &body("shop", regarding, "db-0", "Drain", "Exposed", note, "Warning"))
+        .says(201, "{}");
+    published(&server, |events| {
+        let exposed = Exposed { controller: Uid::new("set"), pods: vec![pod("db-0"), pod("db-1")] };
+        events.observe(at(), &Progress::Exposed { exposed });
     })
     .await;
 }
