@@ -88,8 +88,12 @@ async fn a_blocked_pod_is_told_of_on_node_and_pod_and_not_again_for_a_while() {
         .on_body(ON_PODS, JSON, &body("shop", regarding, "db-0", "Drain", "PodBlocked", note, "Warning"))
         .says(201, "{}");
     published(&server, |events| {
-        let blocked =
-            Progress::PodBlocked { node: a(), pod, obstacle: Obstacle::MultipleBudgets(Vec::new()), since: Duration::from_mins(1) };
+        let blocked = Progress::PodBlocked {
+            node: a(),
+            pod,
+            obstacle: Obstacle::MultipleBudgets(Vec::new()),
+            since: Duration::from_mins(1),
+        };
         events.observe(at(), &blocked);
         events.observe(at() + Duration::from_secs(299), &blocked);
     })
