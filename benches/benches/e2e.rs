@@ -71,9 +71,10 @@ async fn migration(budget: Option<u32>) -> Result<()> {
 
     let audit = world.audit().await;
     let entries: Vec<_> = audit.by(User::Migrator).collect();
+    let stops: Vec<_> = audit.deletes_by(User::Kwok, "pods").map(|entry| entry.at).collect();
     let kind = budget.map_or_else(|| "no budgets".to_owned(), |down| format!("budgets of maxUnavailable {down}"));
     println!("\n{NODES} nodes x {PODS_PER_NODE} pods, one by one, {kind}");
-    Requests::of(&entries)?.print(process);
+    Requests::of(&entries)?.print(process, &stops);
     Ok(())
 }
 
@@ -81,6 +82,7 @@ async fn migration(budget: Option<u32>) -> Result<()> {
 struct Requests<'a> {
     /// From the first claim to the last deletion of a Node.
     work: Duration,
+    all: Vec<&'a Entry>,
     before: Vec<&'a Entry>,
     within: Vec<&'a Entry>,
     evictions: Vec<&'a Entry>,
@@ -99,10 +101,10 @@ impl<'a> Requests<'a> {
         let last = last.context("no Node was deleted")?;
         let work = Duration::try_from(last.duration_since(first)).context("the last deletion came before the claim")?;
         let (within, before) = others.into_iter().partition(|entry| entry.at >= first);
-        Ok(Self { work, before, within, evictions })
+        Ok(Self { work, all: entries.to_vec(), before, within, evictions })
     }
 
-    fn print(&self, process: Duration) {
+    fn print(&self, process: Duration, stops: &[Timestamp]) {
         let (nodes, pods) = (f64::from(NODES), f64::from(NODES * PODS_PER_NODE));
         let work = self.work.as_secs_f64() / nodes;
         println!(
@@ -110,6 +112,7 @@ impl<'a> Requests<'a> {
             self.work.as_secs_f64(),
             verdict(work, SECONDS_A_NODE)
         );
+        print_phases(&self.all, stops);
         println!(
             "  the whole process             {:>8.3} s  {:.3} s a node",
             process.as_secs_f64(),
@@ -132,6 +135,43 @@ impl<'a> Requests<'a> {
             verdict(evictions, EVICTIONS_A_POD)
         );
     }
+}
+
+/// Where the time of a node goes, on average, as the API server saw it; `stops` is when KWOK deleted a pod.
+fn print_phases(entries: &[&Entry], stops: &[Timestamp]) {
+    let mut sums = [Duration::ZERO; 5];
+    let mut nodes = 0;
+    let mut before: Option<Timestamp> = None;
+    for deletion in entries.iter().filter(|entry| is_node_deletion(entry)) {
+        let patches = || {
+            let own =
+                |entry: &&&Entry| entry.verb == Verb::Patch && entry.resource == "nodes" && entry.name == deletion.name;
+            entries.iter().filter(own)
+        };
+        let Some(claim) = patches().find(|entry| is_claim(entry)).map(|entry| entry.at) else { continue };
+        let Some(taint) = patches().map(|entry| entry.at).filter(|at| *at > claim).min() else { continue };
+        let evictions = entries.iter().filter(|entry| entry.is_eviction()).map(|entry| entry.at);
+        let Some(evicted) = evictions.filter(|at| (claim..taint).contains(at)).max() else { continue };
+        let Some(stopped) = stops.iter().copied().filter(|at| (claim..taint).contains(at)).max() else { continue };
+        let moments = [before.unwrap_or(claim), claim, evicted, stopped, taint, deletion.at];
+        for (sum, pair) in sums.iter_mut().zip(moments.windows(2)) {
+            // Evictions run side by side: the first pods are gone before the last is asked for.
+            *sum += Duration::try_from(pair[1].duration_since(pair[0])).unwrap_or(Duration::ZERO);
+        }
+        nodes += 1;
+        before = Some(deletion.at);
+    }
+    let [settled, claimed, stopped, noticed, deleted] = sums.map(|sum| sum / nodes.max(1));
+    println!("    of which {claimed:>7.0?} from the claim to the last eviction");
+    println!("             {stopped:>7.0?} until KWOK has deleted the last pod");
+    println!("             {noticed:>7.0?} from there to the taint");
+    println!("             {deleted:>7.0?} from the taint to the deletion");
+    println!("             {settled:>7.0?} until it is gone, its pods run elsewhere, and the next is claimed");
+}
+
+/// A claim marks the node; the soft taint of those that may go later does not.
+fn is_claim(entry: &Entry) -> bool {
+    entry.verb == Verb::Patch && entry.body.pointer("/metadata/labels").is_some()
 }
 
 fn claim(entries: &[&Entry]) -> Option<Timestamp> {
