@@ -16,6 +16,9 @@ pub const READY_AFTER: &str = "world.spot.test/ready-after";
 /// Annotation of a pod: how long it takes to stop once it is deleted, as in `30s`.
 pub const STOP_AFTER: &str = "world.spot.test/stop-after";
 
+/// Annotation of a Node: KWOK says nothing of it any more, so that whoever marks it as not ready is believed.
+pub const SILENT: &str = "world.spot.test/silent";
+
 /// KWOK, which brings every Node to Ready, and its pods to Running.
 ///
 /// A pod is ready and stops at once unless its annotations [`READY_AFTER`] and [`STOP_AFTER`] say otherwise.
@@ -59,6 +62,7 @@ fn stages_file() -> String {
             match stage.pointer("/metadata/name").and_then(Value::as_str) {
                 Some("pod-ready") => delay(&mut stage, READY_AFTER),
                 Some("pod-delete") => delay(&mut stage, STOP_AFTER),
+                Some("node-initialize") => unless_silent(&mut stage),
                 _ => {}
             }
             writeln!(file, "---\n{stage}").expect("writing to a string can't fail");
@@ -69,4 +73,10 @@ fn stages_file() -> String {
 fn delay(stage: &mut Value, annotation: &str) {
     let expression = format!(".metadata.annotations[\"{annotation}\"]");
     stage["spec"]["delay"] = json!({"durationMilliseconds": 0, "durationFrom": {"expressionFrom": expression}});
+}
+
+fn unless_silent(stage: &mut Value) {
+    let key = format!(".metadata.annotations[\"{SILENT}\"]");
+    let wanted = stage["spec"]["selector"]["matchExpressions"].as_array_mut().expect("upstream's stage selects");
+    wanted.push(json!({"key": key, "operator": "DoesNotExist"}));
 }

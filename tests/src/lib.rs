@@ -9,6 +9,7 @@
 //!        ├─ Karpenter      buys Nodes for pending pods (only where asked for)
 //!        ├─ AuditLog       who asked the API server for what
 //!        ├─ Witness        what was true at every moment, from watch events
+//!        ├─ Webhook        refuses evictions, as an operator does that moves its data first
 //!        └─ Migrator       the product: a process of its own, with an API user of its own
 //! ```
 //!
@@ -35,6 +36,7 @@ pub mod process;
 pub mod programs;
 pub mod rights;
 pub mod wait;
+pub mod webhook;
 pub mod witness;
 pub mod workload;
 pub mod world;
@@ -46,6 +48,7 @@ pub use kwok::Kwok;
 pub use machine::Machine;
 pub use migrator::{Ended, Migrator, Running};
 pub use process::Process;
+pub use webhook::Webhook;
 pub use witness::Witness;
 pub use workload::Workload;
 pub use world::World;

@@ -113,6 +113,18 @@ impl Witness {
         self.nodes.gone().iter().map(ResourceExt::name_any).collect()
     }
 
+    /// The Nodes that are gone, as they were when they went, in the order in which they went.
+    #[must_use]
+    pub fn nodes_gone(&self) -> Vec<Node> {
+        self.nodes.gone()
+    }
+
+    /// Every state of the Nodes that had this name, in order.
+    #[must_use]
+    pub fn states_of(&self, node: &str) -> Vec<Node> {
+        self.nodes.states(|object| object.name_any() == node)
+    }
+
     /// The pods that are gone, as they were last seen, in the order in which they went.
     #[must_use]
     pub fn pods_gone(&self) -> Vec<Pod> {
@@ -219,6 +231,12 @@ where
             }
         }
         names
+    }
+
+    fn states(&self, wanted: impl Fn(&K) -> bool) -> Vec<K> {
+        let seen = self.lock();
+        let all = seen.start.values().chain(seen.changes.iter().map(Change::object));
+        all.filter(|object| wanted(object)).map(|object| K::clone(object)).collect()
     }
 
     fn gone(&self) -> Vec<K> {

@@ -19,6 +19,7 @@ pub struct Workload {
     max_unavailable: Option<u32>,
     annotations: serde_json::Map<String, Value>,
     pod: serde_json::Map<String, Value>,
+    finalizers: Vec<String>,
     cpu: String,
 }
 
@@ -86,6 +87,13 @@ impl Workload {
     #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), json!(value));
+        self
+    }
+
+    /// The same with pods whose objects stay until somebody takes this finalizer off.
+    #[must_use]
+    pub fn finalizer(mut self, name: &str) -> Self {
+        self.finalizers.push(name.to_owned());
         self
     }
 
@@ -166,6 +174,7 @@ impl Workload {
             max_unavailable: None,
             annotations: serde_json::Map::new(),
             pod: serde_json::Map::new(),
+            finalizers: Vec::new(),
             cpu: "100m".to_owned(),
         }
     }
@@ -183,7 +192,11 @@ impl Workload {
         let container = json!({"name": "main", "image": "nothing", "resources": {"requests": {"cpu": self.cpu}}});
         spec.insert("containers".to_owned(), json!([container]));
         json!({
-            "metadata": {"labels": {APP: self.name}, "annotations": self.annotations},
+            "metadata": {
+                "labels": {APP: self.name},
+                "annotations": self.annotations,
+                "finalizers": self.finalizers,
+            },
             "spec": spec,
         })
     }

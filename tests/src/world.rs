@@ -13,14 +13,15 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
+use serde_json::{Value, json};
 
 use crate::{
     audit::AuditLog,
     control_plane::ControlPlane,
     karpenter::Karpenter,
-    kwok::Kwok,
+    kwok::{Kwok, SILENT},
     machine::Machine,
     wait::{PATIENCE, until},
     witness::Witness,
@@ -178,6 +179,45 @@ impl World {
             if holds(&node) { Ok(node) } else { Err(format!("{:?}", node.spec)) }
         })
         .await
+    }
+
+    /// Changes a Node as `kubectl patch` does, by a merge patch.
+    ///
+    /// # Panics
+    /// If the API server refuses.
+    pub async fn patch_node(&self, node: &str, patch: &Value) {
+        let patch = Patch::Merge(patch);
+        self.all::<Node>().patch(node, &PatchParams::default(), &patch).await.expect("the Node can be patched");
+    }
+
+    /// Makes a Node fall silent, as one whose machine has lost its network: it is not ready from now on.
+    ///
+    /// # Panics
+    /// If the API server refuses.
+    pub async fn silence(&self, node: &str) {
+        self.patch_node(node, &json!({"metadata": {"annotations": {SILENT: "true"}}})).await;
+        let now = self.all::<Node>().get(node).await.expect("the Node is there");
+        let mut status = json!({"status": now.status});
+        let conditions = status.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+        for condition in conditions.into_iter().flatten().filter(|condition| condition["type"] == "Ready") {
+            condition["status"] = json!("Unknown");
+            condition["reason"] = json!("NodeStatusUnknown");
+        }
+        let patch = Patch::Merge(&status);
+        let patched = self.all::<Node>().patch_status(node, &PatchParams::default(), &patch).await;
+        patched.expect("the Node's status can be patched");
+    }
+
+    /// Creates or changes objects of any kind, as `kubectl apply` does.
+    ///
+    /// # Panics
+    /// If the API server refuses.
+    pub fn apply(&self, objects: &[Value]) {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let file = tempfile::NamedTempFile::new_in(self.control_plane.folder()).expect("the folder is writable");
+        std::fs::write(file.path(), list.to_string()).expect("the file is writable");
+        let path = file.path().to_str().expect("the path is UTF-8");
+        let _printed: String = self.control_plane.kubectl(&["apply", "--validate=strict", "-f", path]);
     }
 
     /// Deletes a Node, and waits until it is gone.
