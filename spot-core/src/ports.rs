@@ -242,8 +242,8 @@ pub enum Scope {
 /// A Kubernetes cluster.
 #[async_trait]
 pub trait Cluster: Send + Sync {
-    /// Opens a view of nodes, pods, budgets, DaemonSets and our ConfigMap that follows every change until dropped.
-    /// Done when each of them was listed once.
+    /// Opens a view of nodes, pods, budgets, DaemonSets, our ConfigMap and, of a whole cluster, volumes, that follows
+    /// every change until dropped. Done when each of them was listed once.
     ///
     /// # Errors
     /// When one of them could not be listed; the message names it, and the right that is missing.

@@ -117,6 +117,19 @@ fn rb_42_the_volumes_of_daemon_sets_are_not_waited_for() {
 }
 
 #[test]
+fn rb_42_the_next_process_waits_for_the_volumes_of_pods_that_went_before_it_came() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).workload(database(Reach::Anywhere, 40)).build();
+    let process = model.process();
+    let id = process.id();
+    model.with(|world| world.later(Duration::from_secs(20), move |world| world.kill_process(id)));
+    assert!(try_once(&model, &process, &settings()).is_err(), "it was killed");
+    let (report, _) = told(&model, &settings());
+    assert_eq!(names(&report.retired), ["od-1"], "{report:?}");
+    let waited = first(&model, is_taint).expect("it was tainted").since(gone(&model, "db-0"));
+    assert!(waited.as_secs() >= 40, "{waited:?} after the pod was gone");
+}
+
+#[test]
 fn an_undo_ends_the_wait_for_volumes() {
     let model = WorldBuilder::default().on_demand(1).spot(1).workload(database(Reach::Anywhere, 300)).build();
     model.with(|world| world.later(MINUTE, |world| world.cordon("od-1", false)));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::sample::select;
 use spot_core::capacity::Class;
-use spot_core::placement::{Demand, Term, Terms};
+use spot_core::placement::{Demand, Needs, Term, Terms, Toleration};
 use spot_core::pod::PodSnapshot;
 use spot_core::reason::{Reason, ReasonKind};
 use spot_core::selector::{Operator, Requirement};
@@ -78,6 +78,29 @@ fn rb_42_a_volume_binds_its_pod_to_where_it_can_be_used() {
             scene.view.apply(volume("pv-2", second));
         }
         assert_eq!(scene.reasons("od-1"), expected.into_iter().collect::<Vec<_>>(), "{what}");
+    }
+}
+
+/// What one pod was told must not be told to the next, whose volume is elsewhere.
+#[test]
+fn pods_of_one_kind_are_told_apart_by_their_volumes() {
+    let needs = Needs::new([], None, [Toleration { key: Some("gpu".to_owned()), value: None, effect: None }]);
+    let needs = needs.map(Arc::new);
+    for needs in [None, needs] {
+        for (first, second) in [("b", "c"), ("c", "b"), ("c", "c"), ("b", "b")] {
+            let mut scene = scene(&[]);
+            let mut expected = Vec::new();
+            for (at, zoned) in [first, second].into_iter().enumerate() {
+                let (name, claim, pv) = (format!("db-{at}"), format!("data-{at}"), format!("pv-{at}"));
+                scene.view.apply(claimed(&claim, Some(&pv)));
+                scene.view.apply(volume(&pv, zone(zoned)));
+                let needs = needs.clone();
+                scene.pod(with_claims(PodSnapshot { needs, ..pod(&name, "db", "od-1") }, &[&claim]));
+                expected.extend((zoned == "c").then(|| Reason::NoSpotPlacement(pod_ref(&name))));
+            }
+            scene.pod(pod("web-1", "web", "od-1"));
+            assert_eq!(scene.reasons("od-1"), expected, "{first} and {second}");
+        }
     }
 }
 
