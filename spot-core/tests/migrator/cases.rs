@@ -248,7 +248,7 @@ fn rb_14_pods_that_need_on_demand_do_not_churn_every_hour() {
     let migrator = Migrator::new(model.ports(Arc::new(notes.clone())), settings());
     let stop = Stop::default();
     let asked = stop.clone();
-    model.with(|world| world.later(Duration::from_secs(24 * 3600), move |_| asked.set()));
+    model.with(|world| world.later(Duration::from_hours(24), move |_| asked.set()));
     model::block_on(&model, async { migrator.run(&stop).await }).unwrap().unwrap();
     let exhausted = |event: &Progress| matches!(event, Progress::RunEnded { report } if outcome(report) == OutcomeKind::SpotExhausted);
     let stopped = notes.all().iter().filter(|event| exhausted(event)).count();
@@ -291,7 +291,7 @@ fn rb_20_a_foreign_on_demand_node_stops_the_run_and_is_named() {
 
 #[test]
 fn rb_30_a_node_object_that_outlives_its_machine_is_deleted_after_the_clouds_word() {
-    let stuck = |settings: &mut spot_core::model::Settings| settings.node_gone = Duration::from_secs(7 * 24 * 3600);
+    let stuck = |settings: &mut spot_core::model::Settings| settings.node_gone = Duration::from_hours(168);
     let model = WorldBuilder::default().settings(stuck).on_demand(1).spot(1).deployment("web", 2).build();
     let report = once(&model, &settings());
     assert_eq!(names(&report.retired), ["od-1"], "{report:?}");

@@ -14,7 +14,7 @@ use super::*;
 
 /// More runs than any single fault needs to be got over.
 const RUNS: usize = 8;
-const TWO_HOURS: Duration = Duration::from_secs(2 * 3600);
+const TWO_HOURS: Duration = Duration::from_hours(2);
 
 fn small(machines: MachineKind) -> Model {
     WorldBuilder::default()

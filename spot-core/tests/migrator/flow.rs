@@ -145,7 +145,7 @@ fn runs_begin_at_full_hours_and_missed_ticks_are_left_out() {
     let migrator = Migrator::new(model.ports(Arc::new(notes.clone())), settings());
     let stop = Stop::default();
     let asked = stop.clone();
-    model.with(|world| world.later(Duration::from_secs(3 * 3600 + 600), move |_| asked.set()));
+    model.with(|world| world.later(Duration::from_mins(190), move |_| asked.set()));
     model::block_on(&model, async { migrator.run(&stop).await }).unwrap().unwrap();
     let next: Vec<_> = notes
         .all()

@@ -36,7 +36,7 @@ fn rb_04_of_two_hundred_nodes_the_fifty_free_ones_go_in_the_first_run_and_no_oth
     }
     let model = builder.build();
     model.with(|world| {
-        let until = world.wall() + Duration::from_secs(24 * 3600);
+        let until = world.wall() + Duration::from_hours(24);
         let held: Vec<_> = world.view().nodes().iter().map(|node| node.name.to_string()).collect();
         for name in held.iter().filter(|name| name.starts_with("backing-off")) {
             world.edit_node(name, |node| node.back_off = Some(BackOff { until, count: 1 }));
