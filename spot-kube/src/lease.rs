@@ -184,16 +184,14 @@ impl Term {
             };
             desk.clock().sleep_until(next.min(until)).await;
             if desk.now() >= until {
-                let why = last.unwrap_or_else(|| "the process was stopped for that long".to_owned());
-                return format!("not renewed within {} s: {why}", renew_deadline.as_secs_f32());
+                return too_late(renew_deadline, last);
             }
             match desk.renew(until).await {
+                // What was lost is not found again: the work may have been dropped.
+                Ok(Kept::Renewed { .. }) if desk.now() >= until => return too_late(renew_deadline, last),
                 Ok(Kept::Renewed { sent }) => {
                     self.last_sent = sent;
-                    // One that was lost for lack of time is not found again: the work has been dropped.
-                    if desk.now() < until {
-                        self.until.send_replace(sent + renew_deadline);
-                    }
+                    self.until.send_replace(sent + renew_deadline);
                     (failures, last) = (0, None);
                 }
                 Ok(Kept::Lost(why)) => return why,
@@ -281,4 +279,9 @@ impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
+}
+
+fn too_late(renew_deadline: Duration, last: Option<String>) -> String {
+    let why = last.unwrap_or_else(|| "the process was stopped for that long".to_owned());
+    format!("not renewed within {} s: {why}", renew_deadline.as_secs_f32())
 }

@@ -146,7 +146,7 @@ impl Desk {
         self.sent.extend(lease.renewal().map(str::to_owned));
         let sent = self.now();
         let reply = self.requests.once(&call, by, None).await?;
-        if reply.code == 409 || reply.status().is_not_found() {
+        if reply.code == 409 {
             return Ok(None);
         }
         if !reply.is_success() {

@@ -231,6 +231,23 @@ async fn a_candidate_tells_what_is_wrong_and_goes_on_trying() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_missing_is_no_faster_process() {
+    let (store, clock) = (Store::new(), FrozenClock::new());
+    store.is(Mood::Says(404, "NotFound"));
+    let told = Arc::new(Mutex::new(String::new()));
+    let tell = Arc::clone(&told);
+    let candidate = tokio::spawn(store.candidate("a", &clock).lead(move |why| {
+        let Waits::Failed(error) = why else { panic!("{why:?}") };
+        *tell.lock().unwrap() = chain(*error);
+    }));
+    sleep(seconds(10)).await;
+    assert!(
+        told.lock().unwrap().contains("could not create leases ours/lease") && !candidate.is_finished(),
+        "{told:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn rb_34_after_twenty_seconds_without_an_api_server_somebody_leads_again() {
     for mood in [Mood::Away, Mood::Hangs, Mood::Says(500, "InternalError")] {
         let (store, clock) = (Store::new(), FrozenClock::new());
@@ -294,16 +311,19 @@ async fn rb_17_a_process_that_was_frozen_does_not_lead_on_waking() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_was_answered_while_the_process_was_frozen_does_not_bring_the_lease_back() {
-    let (store, clock) = (Store::new(), FrozenClock::new());
-    let (leader, held) = holds(leads(store.candidate("a", &clock)).await);
-    store.is(Mood::Takes(seconds(1)));
-    // It is sent after 2 s, and answered after 3.
-    sleep(Duration::from_millis(2_500)).await;
-    clock.freeze(seconds(12));
-    sleep(seconds(1)).await;
-    assert!(leader.check().is_err());
-    assert_eq!(store.spec()["renewTime"], "2026-01-01T12:00:02.000000Z", "it was written");
-    assert!(lost(held.await.unwrap()).contains("was stopped for that long"));
+    // It is sent after 2 s, and answered after 3: the lease would have lasted until 10 s, and with it until 12.
+    for frozen in [8, 12, 3_600] {
+        let (store, clock) = (Store::new(), FrozenClock::new());
+        let (leader, held) = holds(leads(store.candidate("a", &clock)).await);
+        store.is(Mood::Takes(seconds(1)));
+        sleep(Duration::from_millis(2_500)).await;
+        clock.freeze(seconds(frozen));
+        sleep(seconds(1)).await;
+        assert!(leader.check().is_err(), "{frozen}");
+        assert_eq!(store.spec()["renewTime"], "2026-01-01T12:00:02.000000Z", "it was written");
+        assert!(lost(held.await.unwrap()).contains("was stopped for that long"));
+        assert!(leader.check().is_err(), "{frozen}");
+    }
 }
 
 /// A cluster whose writes are those of this leader.
