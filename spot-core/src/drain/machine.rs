@@ -135,11 +135,16 @@ impl Machine {
     pub fn observe(&mut self, view: &View, node: &NodeSnapshot, now: Instant, wall: Timestamp) -> Next {
         let mut to_go: Vec<(&PodSnapshot, bool)> = Vec::new();
         let mut refused = Vec::new();
+        // No change of the view tells that a silent node's pod counts as gone: its time has to be waited for.
+        let mut lost: Option<Timestamp> = None;
         for pod in view.pods_on(&node.name) {
             match plan::verdict(pod, &self.policy.rules, self.policy.force(), view) {
                 PodVerdict::Leave(_) => {}
                 PodVerdict::Going if is_lost(pod, node, wall) => {}
-                PodVerdict::Going => to_go.push((pod, true)),
+                PodVerdict::Going => {
+                    lost = [lost, lost_at(pod, node)].into_iter().flatten().min();
+                    to_go.push((pod, true));
+                }
                 PodVerdict::Evict => to_go.push((pod, false)),
                 PodVerdict::Refuse(reason) => refused
                     .push(BlockedPod { pod: pod.reference(), obstacle: Obstacle::NotEvictable(reason.to_string()) }),
@@ -162,12 +167,12 @@ impl Machine {
         if now >= self.policy.until {
             return Next::Failed(to_go.iter().map(|(pod, going)| self.blocked(view, pod, *going)).collect());
         }
-        self.work(view, &to_go, now)
+        let left = lost.and_then(|at| Duration::try_from(at.duration_since(wall)).ok());
+        self.work(view, &to_go, now, left.map_or(self.policy.until, |left| self.policy.until.min(now + left)))
     }
 
-    fn work(&mut self, view: &View, to_go: &[(&PodSnapshot, bool)], now: Instant) -> Next {
+    fn work(&mut self, view: &View, to_go: &[(&PodSnapshot, bool)], now: Instant, mut wake: Instant) -> Next {
         let mut removals = Vec::new();
-        let mut wake = self.policy.until;
         let own_alone = to_go.len() == 1;
         let mut in_flight = self.pods.values().filter(|pod| matches!(pod.state, State::Asked(_))).count();
         for (pod, going) in to_go {
@@ -429,9 +434,14 @@ fn budget_version(view: &View, pod: &PodSnapshot) -> Option<(BudgetRef, String)>
 
 /// Whether a pod on a silent node counts as gone: its grace period is over for longer than a kubelet needs.
 pub(crate) fn is_lost(pod: &PodSnapshot, node: &NodeSnapshot, wall: Timestamp) -> bool {
+    lost_at(pod, node).is_some_and(|at| wall >= at)
+}
+
+/// From when on a pod that is going counts as gone because its node is silent.
+fn lost_at(pod: &PodSnapshot, node: &NodeSnapshot) -> Option<Timestamp> {
     let silent = matches!(node.readiness, Readiness::NotReady { .. });
-    let over = pod.deletion.and_then(|ends| ends.checked_add(UNREACHABLE_SLACK).ok());
-    silent && over.is_some_and(|over| wall >= over)
+    let ends = pod.deletion.filter(|_| silent)?;
+    ends.checked_add(UNREACHABLE_SLACK).ok()
 }
 
 /// How long to wait before the next try: doubling, and spread by up to a quarter so that pods don't come in step.
