@@ -31,6 +31,11 @@ const OPENING: Duration = Duration::from_mins(2);
 /// How often the wall clock is looked at while waiting for a tick: it may jump, and a machine may sleep.
 const LOOK_AT_CLOCK: Duration = Duration::from_mins(1);
 
+/// The pause after a recovery that could not read cluster or cloud, doubling up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(15);
+/// The longest pause between two recoveries.
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+
 /// How a migrator goes about it.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -91,7 +96,7 @@ impl Migrator {
     /// When the leadership is lost: the process has to end.
     pub async fn run(&self, stop: &Stop) -> Result<(), RunError> {
         self.while_leading(async {
-            self.told(self.recover_now(stop).await)?;
+            self.recover_until_done(stop).await?;
             let mut last = self.ports.clock.now();
             while let Some(tick) = self.settings.schedule.next_after(last) {
                 self.report(&Progress::NextRun { at: tick });
@@ -129,6 +134,25 @@ impl Migrator {
     /// When the cluster or the cloud could not be read, or the leadership is lost.
     pub async fn recover(&self, stop: &Stop) -> Result<Report, RunError> {
         self.reported(self.while_leading(self.recover_now(stop)).await)
+    }
+
+    /// Recovers, again and again while the cluster or the cloud can't be read: a leftover must not stay as it is until
+    /// the next tick, which may be a week away.
+    async fn recover_until_done(&self, stop: &Stop) -> Result<(), RunError> {
+        let clock = &self.ports.clock;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let ended = self.reported(self.recover_now(stop).await);
+            match ended {
+                Ok(_) => return Ok(()),
+                Err(RunError::LostLeadership) => return Err(RunError::LostLeadership),
+                Err(RunError::Cluster(_) | RunError::Cloud(_) | RunError::Memory(_)) if stop.is_set() => return Ok(()),
+                Err(RunError::Cluster(_) | RunError::Cloud(_) | RunError::Memory(_)) => {}
+            }
+            let until = clock.instant() + pause;
+            future::select(pin!(clock.sleep_until(until)), pin!(stop.wait())).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 
     async fn recover_now(&self, stop: &Stop) -> Result<Report, RunError> {

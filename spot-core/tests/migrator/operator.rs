@@ -1,7 +1,9 @@
 //! What people ask for by hand, and what other tools do to a node in mid-work.
 
 use spot_core::claim::BackOff;
+use spot_core::error::ErrorClass;
 use spot_core::migrator::{Freed, Which};
+use spot_core::model::fault::Fault;
 use spot_core::model::{Allowance, WorkloadSpec, WorldBuilder};
 use spot_core::progress::OutcomeKind;
 use spot_core::reason::ReasonKind;
@@ -129,4 +131,26 @@ fn rb_32_the_migrators_own_pod_goes_last_and_its_own_budget_does_not_hold_its_no
     });
     assert_eq!(asked.last(), Some(&pod), "it was asked for last");
     assert_eq!(asked.iter().filter(|uid| **uid == pod).count(), 1);
+}
+
+/// A leftover does not wait for the next tick, which may be days away, because the cluster could not be read at first.
+#[test]
+fn a_recovery_that_can_not_read_the_cluster_is_made_again_before_the_next_tick() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).workload(slow()).build();
+    let process = model.process();
+    model.with(|world| {
+        let id = process.id();
+        world.later(Duration::from_secs(20), move |world| world.kill_process(id));
+    });
+    assert!(matches!(try_once(&model, &process, &settings()), Err(Halt::Killed)));
+    model.with(|world| {
+        world.fault_when(3, Fault::Fail(ErrorClass::Transient), |call| matches!(call, Call::Open(_)));
+    });
+    let weekly = Settings { schedule: Schedule::parse("@weekly", &TimeZone::UTC).unwrap(), ..settings() };
+    let stop = Stop::default();
+    let asked = stop.clone();
+    model.with(|world| world.later(10 * MINUTE, move |_| asked.set()));
+    let migrator = Migrator::new(model.ports(Arc::new(Notes::default())), weekly);
+    model::block_on(&model, async { migrator.run(&stop).await }).unwrap().unwrap();
+    assert!(!nodes(&model).contains(&"od-1".to_owned()), "it was finished");
 }
