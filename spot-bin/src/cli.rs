@@ -13,6 +13,12 @@ use crate::config;
 /// Subcommands that take the configuration's keys as flags.
 const CONFIGURED: [&str; 2] = ["run", "plan"];
 
+/// Subcommands that take only those that tell where a migrator's state is.
+const POINTED: [&str; 3] = ["pause", "resume", "release"];
+
+/// The flags of those keys.
+const STATE: [&str; 2] = ["state-namespace", "state-config-map"];
+
 /// The command line, with the values of the configuration's flags.
 #[derive(Clone, Debug)]
 pub struct Arguments {
@@ -267,9 +273,11 @@ impl Arguments {
 /// The command line as clap knows it, the configuration's keys among its flags.
 #[must_use]
 pub fn command() -> clap::Command {
-    CONFIGURED
+    let state = || config::flags().into_iter().filter(|flag| flag.get_long().is_some_and(|flag| STATE.contains(&flag)));
+    let command = CONFIGURED
         .iter()
-        .fold(Cli::command(), |command, name| command.mut_subcommand(name, |sub| sub.args(config::flags())))
+        .fold(Cli::command(), |command, name| command.mut_subcommand(name, |sub| sub.args(config::flags())));
+    POINTED.iter().fold(command, |command, name| command.mut_subcommand(name, |sub| sub.args(state())))
 }
 
 #[cfg(test)]
@@ -305,6 +313,17 @@ mod tests {
         let arguments = parse(&["run", "--dry-run", "--drain-timeout", "5m"]).expect("both are flags");
         let expected = [("dryRun", "true"), ("drain.timeout", "5m")].map(|(key, value)| (key.into(), value.into()));
         assert_eq!(arguments.overrides, BTreeMap::from(expected));
+    }
+
+    #[rstest]
+    #[case(&["pause"])]
+    #[case(&["resume"])]
+    #[case(&["release", "--all"])]
+    fn what_a_person_does_by_hand_can_be_pointed_at_the_migrators_state(#[case] command: &[&str]) {
+        let flags = ["--state-namespace", "ours", "--state-config-map", "memory"];
+        let arguments = parse(&[command, &flags].concat()).expect("both are flags");
+        let expected = [("state.namespace", "ours"), ("state.configMap", "memory")];
+        assert_eq!(arguments.overrides, BTreeMap::from(expected.map(|(key, value)| (key.into(), value.into()))));
     }
 
     #[rstest]

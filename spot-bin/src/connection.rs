@@ -30,8 +30,8 @@ pub struct Connection {
     pub cluster: Arc<KubeCluster>,
     /// The clocks.
     pub clock: Arc<dyn Clock>,
-    /// The namespace of memory and lease.
-    pub namespace: String,
+    /// The namespace of memory and lease; none: nobody names one.
+    namespace: Option<String>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -95,6 +95,13 @@ pub fn access(args: &AccessArgs, environment: &Environment) -> Access {
     }
 }
 
+/// The namespace of memory and lease, as the configuration or the pod's manifest names it, or the one that the pod's
+/// account is of. That of a kubeconfig's context has nothing to do with it.
+fn namespace(config: &Config, environment: &Environment, pods_own: Option<&str>) -> Option<String> {
+    let named = config.state.namespace.as_deref().or_else(|| environment.get("POD_NAMESPACE"));
+    named.or(pods_own).map(str::to_owned)
+}
+
 impl Connection {
     /// A client and the port on it. Nothing is sent yet.
     ///
@@ -106,16 +113,35 @@ impl Connection {
             .await
             .context("no cluster to reach: name a kubeconfig with --kubeconfig or KUBECONFIG, or run in a pod")
             .map_err(Fault::usage)?;
-        let namespace = [config.state.namespace.as_deref(), environment.get("POD_NAMESPACE")];
-        let namespace = namespace.into_iter().flatten().next().unwrap_or_else(|| client.default_namespace()).to_owned();
+        let pods_own = (access == Access::InCluster).then(|| client.default_namespace());
+        let namespace = namespace(config, environment, pods_own);
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-        let settings = spot_kube::Settings {
-            namespace: namespace.clone(),
-            config_map: config.state.config_map.clone(),
-            clock: Arc::clone(&clock),
+        let cluster = match &namespace {
+            Some(namespace) => {
+                let settings = spot_kube::Settings {
+                    namespace: namespace.clone(),
+                    config_map: config.state.config_map.clone(),
+                    clock: Arc::clone(&clock),
+                };
+                KubeCluster::new(client.clone(), settings)
+            }
+            None => KubeCluster::without_memory(client.clone(), Arc::clone(&clock)),
         };
-        let cluster = Arc::new(KubeCluster::new(client.clone(), settings));
-        Ok(Self { client, cluster, clock, namespace })
+        Ok(Self { client, cluster: Arc::new(cluster), clock, namespace })
+    }
+
+    /// The namespace of memory and lease.
+    ///
+    /// # Errors
+    /// When nobody names one: a guess could be another than that of the process that migrates.
+    pub fn namespace(&self) -> Result<&str, Fault> {
+        self.namespace.as_deref().ok_or_else(|| {
+            Fault::usage(anyhow!(
+                "nobody says in which namespace the migrator keeps its ConfigMap and its lease: name it with \
+                 `state.namespace`, --state-namespace or SPOT_MIGRATOR_STATE_NAMESPACE, in a pod with POD_NAMESPACE; \
+                 nothing was touched"
+            ))
+        })
     }
 
     /// The rights that are missing for these features, from the first answer within `patience`; one attempt at least.
@@ -214,6 +240,24 @@ mod tests {
     ) {
         let args = AccessArgs { kubeconfig: None, context: context.map(str::to_owned) };
         assert_eq!(access(&args, &environment(variables)) == Access::InCluster, in_cluster);
+    }
+
+    #[rstest]
+    #[case::as_configured(Some("configured"), &[("POD_NAMESPACE", "pod")], Some("own"), Some("configured"))]
+    #[case::as_the_manifest_says(None, &[("POD_NAMESPACE", "pod")], Some("own"), Some("pod"))]
+    #[case::that_of_the_pods_account(None, &[], Some("own"), Some("own"))]
+    #[case::outside_a_pod_none(None, &[], None, None)]
+    fn the_namespace_is_never_guessed(
+        #[case] configured: Option<&str>,
+        #[case] variables: &[(&str, &str)],
+        #[case] pods_own: Option<&str>,
+        #[case] expected: Option<&str>,
+    ) {
+        let configured = configured.map(|namespace| ("state.namespace".to_owned(), namespace.to_owned()));
+        let provider = ("cloudProvider.name".to_owned(), "node-object".to_owned());
+        let overrides = configured.into_iter().chain([provider]).collect();
+        let config = Config::load(None, [], &overrides).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(namespace(&config, &environment(variables), pods_own).as_deref(), expected);
     }
 
     #[test]

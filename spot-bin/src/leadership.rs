@@ -38,6 +38,8 @@ pub struct Election<'a> {
     pub environment: &'a Environment,
     /// The cluster.
     pub connection: &'a Connection,
+    /// The namespace of the lease.
+    pub namespace: &'a str,
 }
 
 /// The name of the lease that a process of this configuration has to hold; none: it writes nothing that needs one.
@@ -81,7 +83,7 @@ impl Election<'_> {
         let name = lease_name(self.config)?.to_owned();
         let election = &self.config.leader_election;
         Some(lease::Settings {
-            namespace: self.connection.namespace.clone(),
+            namespace: self.namespace.to_owned(),
             name,
             identity: own_identity(self.environment, self.args.once),
             lease_duration: election.lease_duration,

@@ -10,7 +10,7 @@ use spot_core::ports::{Alone, Cluster, Ports};
 use tokio::runtime;
 
 use crate::cli::{Environment, OperatorArgs, ReleaseArgs};
-use crate::config::{Log as LogConfig, LogLevel};
+use crate::config::{Config, Log as LogConfig, LogLevel};
 use crate::connection::{self, Connection};
 use crate::exit::{Exit, Fault};
 use crate::log::Log;
@@ -21,16 +21,19 @@ use crate::{output, telemetry};
 ///
 /// # Errors
 /// When arguments or configuration are wrong, or the cluster can't be reached or written.
-pub fn pause(args: &OperatorArgs, paused: bool, environment: &Environment) -> Result<Exit, Fault> {
-    let changed = by_hand(args, environment, async |migrator| {
-        migrator.pause(paused).await.context(if paused { "can't pause" } else { "can't resume" })
+pub fn pause(
+    args: &OperatorArgs,
+    paused: bool,
+    overrides: &BTreeMap<String, String>,
+    environment: &Environment,
+) -> Result<Exit, Fault> {
+    let (at, changed) = by_hand(args, overrides, environment, async |migrator, connection, config| {
+        let at = format!("{}/{}", connection.namespace()?, config.state.config_map);
+        let what = if paused { "pause" } else { "resume" };
+        let changed = migrator.pause(paused).await.with_context(|| format!("can't {what} by ConfigMap {at}"))?;
+        Ok((at, changed))
     })?;
-    output::result(match (paused, changed) {
-        (true, true) => "paused: no node is begun until `spot-migrator resume`\n",
-        (true, false) => "it was paused already\n",
-        (false, true) => "resumed\n",
-        (false, false) => "it was not paused\n",
-    })?;
+    output::result(&told(paused, changed, &at))?;
     Ok(Exit::Orderly)
 }
 
@@ -38,10 +41,14 @@ pub fn pause(args: &OperatorArgs, paused: bool, environment: &Environment) -> Re
 ///
 /// # Errors
 /// When arguments or configuration are wrong, the cluster can't be reached, or a node could not be released.
-pub fn release(args: &ReleaseArgs, environment: &Environment) -> Result<Exit, Fault> {
+pub fn release(
+    args: &ReleaseArgs,
+    overrides: &BTreeMap<String, String>,
+    environment: &Environment,
+) -> Result<Exit, Fault> {
     let which = if args.all { Which::All } else { Which::Named(args.nodes.clone()) };
-    let freed = by_hand(&args.operator, environment, async |migrator| {
-        migrator.release(&which).await.context("can't release nodes")
+    let freed = by_hand(&args.operator, overrides, environment, async |migrator, _, _| {
+        Ok(migrator.release(&which).await.context("can't release nodes")?)
     })?;
     output::result(&released(&freed))?;
     match freed.iter().filter(|freed| is_failure(freed)).count() {
@@ -53,24 +60,35 @@ pub fn release(args: &ReleaseArgs, environment: &Environment) -> Result<Exit, Fa
 /// Does one thing on the cluster, whoever leads.
 fn by_hand<T>(
     args: &OperatorArgs,
+    overrides: &BTreeMap<String, String>,
     environment: &Environment,
-    act: impl AsyncFnOnce(&Migrator) -> anyhow::Result<T>,
+    act: impl AsyncFnOnce(&Migrator, &Connection, &Config) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
-    let (config, _) = connection::configuration_of_any_provider(&args.config, environment, &BTreeMap::new())?;
+    let (config, _) = connection::configuration_of_any_provider(&args.config, environment, overrides)?;
     telemetry::start(LogConfig { level: config.log.level.min(LogLevel::Warn), ..config.log })?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("can't start the runtime")?;
     runtime.block_on(async {
         let connection = Connection::open(&args.access, environment, &config).await?;
         let ports = Ports {
             cloud: connection::cloud(&config, &connection.clock)?,
-            cluster: connection.cluster as Arc<dyn Cluster>,
-            clock: connection.clock,
+            cluster: Arc::clone(&connection.cluster) as Arc<dyn Cluster>,
+            clock: Arc::clone(&connection.clock),
             observer: Arc::new(Log),
             leadership: Arc::new(Alone),
         };
         let migrator = Migrator::new(ports, settings::settings(&config, &Own::of(environment)));
-        Ok(act(&migrator).await?)
+        act(&migrator, &connection, &config).await
     })
+}
+
+/// What became of a pause, or of the end of one, in the ConfigMap at `at`.
+fn told(paused: bool, changed: bool, at: &str) -> String {
+    match (paused, changed) {
+        (true, true) => format!("paused by ConfigMap {at}: no node is begun until `spot-migrator resume`\n"),
+        (true, false) => format!("it was paused already by ConfigMap {at}\n"),
+        (false, true) => format!("resumed by ConfigMap {at}\n"),
+        (false, false) => format!("it was not paused by ConfigMap {at}\n"),
+    }
 }
 
 /// A line for each node.
@@ -102,6 +120,14 @@ mod tests {
     use spot_core::node::{NodeRef, Uid};
 
     use super::*;
+
+    #[test]
+    fn every_answer_to_pause_and_resume_names_the_config_map() {
+        for (paused, changed) in [(true, true), (true, false), (false, true), (false, false)] {
+            let told = told(paused, changed, "ours/memory");
+            assert!(told.contains("ConfigMap ours/memory") && told.ends_with('\n'), "{told}");
+        }
+    }
 
     #[test]
     fn each_node_is_told_what_became_of_it_and_only_what_was_not_done_fails() {

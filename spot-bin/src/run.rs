@@ -77,6 +77,7 @@ impl Work<'_> {
         let own = Own::of(self.environment);
         self.introduce(&own);
         let connection = Connection::open(&self.args.access, self.environment, self.config).await?;
+        let namespace = connection.namespace()?;
         let cloud = connection::cloud(self.config, &connection.clock)?;
         let Some(with_events) = self.preflight(&connection, stop).await? else { return Ok(Exit::Orderly) };
 
@@ -107,6 +108,7 @@ impl Work<'_> {
                 config: self.config,
                 environment: self.environment,
                 connection: &connection,
+                namespace,
             };
             let Some(lead) = election.win(&readiness, stop).await? else { return Ok(Exit::Orderly) };
             metrics.leads(true);

@@ -95,7 +95,16 @@ fn wrong_arguments_end_with_2_and_name_what_would_be_right(#[case] arguments: &[
 
 #[test]
 fn a_single_run_without_a_cluster_to_reach_fails_and_says_so() {
-    let arguments = ["run", "--once", "--cloud-provider-name", "node-object", "--kubeconfig", "kubeconfig"];
+    let arguments = [
+        "run",
+        "--once",
+        "--cloud-provider-name",
+        "node-object",
+        "--state-namespace",
+        "ours",
+        "--kubeconfig",
+        "kubeconfig",
+    ];
     let output = run(&[("kubeconfig", UNREACHABLE)], &arguments);
     let said = errors(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -104,11 +113,34 @@ fn a_single_run_without_a_cluster_to_reach_fails_and_says_so() {
     assert!(!said.contains("secret-token"), "{said}");
 }
 
+/// The namespace of the kubeconfig's context is hardly that of the migrator.
+#[rstest]
+#[case(&["pause"])]
+#[case(&["resume"])]
+#[case(&["run", "--once", "--cloud-provider-name", "node-object"])]
+fn outside_a_pod_the_namespace_has_to_be_named(#[case] command: &[&str]) {
+    let kubeconfig = UNREACHABLE.replace("user: a}}]", "user: a, namespace: elsewhere}}]");
+    let output = run(&[("kubeconfig", &kubeconfig)], &[command, &["--kubeconfig", "kubeconfig"]].concat());
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for name in ["`state.namespace`", "--state-namespace", "SPOT_MIGRATOR_STATE_NAMESPACE"] {
+        assert!(said.contains(name), "{name} is not named in\n{said}");
+    }
+}
+
 #[test]
 fn a_process_that_waits_for_its_cluster_ends_in_order_when_told_to() {
     let folder = folder(&[("kubeconfig", UNREACHABLE)]);
     let mut child = program(folder.path())
-        .args(["run", "--cloud-provider-name", "node-object", "--kubeconfig", "kubeconfig"])
+        .args([
+            "run",
+            "--cloud-provider-name",
+            "node-object",
+            "--state-namespace",
+            "ours",
+            "--kubeconfig",
+            "kubeconfig",
+        ])
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");

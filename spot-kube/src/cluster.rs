@@ -47,7 +47,8 @@ impl fmt::Debug for Settings {
 #[derive(Debug)]
 pub struct KubeCluster {
     requests: Arc<Requests>,
-    memory_at: PauseAt,
+    /// Where the memory is; none: there is none.
+    memory_at: Option<PauseAt>,
     /// The views that are held, so that our own writes show in them at once.
     boards: Mutex<Vec<Weak<Board>>>,
 }
@@ -58,20 +59,22 @@ impl KubeCluster {
     #[must_use]
     pub fn new(client: kube::Client, settings: Settings) -> Self {
         let Settings { namespace, config_map, clock } = settings;
-        Self {
-            requests: Arc::new(Requests::new(client, clock)),
-            memory_at: PauseAt { namespace, config_map },
-            boards: Mutex::default(),
-        }
+        Self { memory_at: Some(PauseAt { namespace, config_map }), ..Self::without_memory(client, clock) }
+    }
+
+    /// The same for who only looks, or only lets go of nodes: nothing is remembered, and no pause is seen.
+    #[must_use]
+    pub fn without_memory(client: kube::Client, clock: Arc<dyn Clock>) -> Self {
+        Self { requests: Arc::new(Requests::new(client, clock)), memory_at: None, boards: Mutex::default() }
     }
 
     pub(crate) fn requests(&self) -> &Requests {
         &self.requests
     }
 
-    /// Namespace and name of the ConfigMap.
-    pub(crate) fn memory_at(&self) -> (&str, &str) {
-        (&self.memory_at.namespace, &self.memory_at.config_map)
+    /// Namespace and name of the ConfigMap, where there is one.
+    pub(crate) fn memory_at(&self) -> Option<(&str, &str)> {
+        self.memory_at.as_ref().map(|at| (&*at.namespace, &*at.config_map))
     }
 
     /// The node as it is now, no older than the request; none: it is gone, whatever bears its name now.
@@ -116,7 +119,7 @@ impl Cluster for KubeCluster {
             boards.push(Arc::downgrade(&board));
         }
         let requests = Arc::clone(&self.requests);
-        Ok(Box::new(KubeLive::open(requests, board, &scope, &self.memory_at, by).await?))
+        Ok(Box::new(KubeLive::open(requests, board, &scope, self.memory_at.as_ref(), by).await?))
     }
 
     async fn write_node(&self, node: &NodeRef, change: &NodeChange, write: &Write) -> Result<Written, PortError> {
@@ -194,7 +197,8 @@ impl Cluster for KubeCluster {
     }
 
     async fn recall(&self, by: Instant) -> Result<Memory, PortError> {
-        let call = memory::read(&self.memory_at);
+        let Some(at) = &self.memory_at else { return Ok(Memory::default()) };
+        let call = memory::read(at);
         let reply = self.requests.read(&call, by).await?;
         if reply.status().is_not_found() {
             return Ok(Memory::default());
@@ -206,7 +210,10 @@ impl Cluster for KubeCluster {
     }
 
     async fn remember(&self, memory: &Memory, write: &Write) -> Result<Memory, PortError> {
-        let call = memory::write(&self.memory_at, memory);
+        let Some(at) = &self.memory_at else {
+            return Err(PortError::new(ErrorClass::Permanent, "there is no ConfigMap to remember anything in"));
+        };
+        let call = memory::write(at, memory);
         let reply = self.requests.write(&call, write).await?;
         if reply.is_success() {
             return Ok(memory::memory(&reply.object(&call)?));

@@ -64,7 +64,7 @@ impl KubeLive {
         requests: Arc<Requests>,
         board: Arc<Board>,
         scope: &Scope,
-        pause: &PauseAt,
+        pause: Option<&PauseAt>,
         by: Instant,
     ) -> Result<Self, PortError> {
         let mut opening = Opening { requests, board, by, watches: JoinSet::new(), listed: Vec::new() };
@@ -72,7 +72,9 @@ impl KubeLive {
         opening.watch(Pods::of(scope));
         opening.watch(Budgets);
         opening.watch(DaemonSets);
-        opening.watch(Pause(pause.clone()));
+        if let Some(pause) = pause {
+            opening.watch(Pause(pause.clone()));
+        }
         // They are read of planned work alone, which looks at the whole cluster.
         if *scope == Scope::Cluster {
             opening.watch(VolumeClaims::default());

@@ -36,8 +36,8 @@ fn dispatch(arguments: &Arguments, environment: &Environment) -> Result<Exit, Fa
         Command::Plan(args) => plan::plan(args, &arguments.overrides, environment),
         Command::Simulate(args) => simulate::simulate(args),
         Command::Schedule(args) => schedule::schedule(args),
-        Command::Pause(args) => operator::pause(args, true, environment),
-        Command::Resume(args) => operator::pause(args, false, environment),
-        Command::Release(args) => operator::release(args, environment),
+        Command::Pause(args) => operator::pause(args, true, &arguments.overrides, environment),
+        Command::Resume(args) => operator::pause(args, false, &arguments.overrides, environment),
+        Command::Release(args) => operator::release(args, &arguments.overrides, environment),
     }
 }

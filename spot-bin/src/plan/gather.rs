@@ -38,6 +38,7 @@ pub(super) struct Gathered {
 struct Seen {
     view: Arc<View>,
     memory: Memory,
+    notes: Vec<String>,
 }
 
 /// The plan for what these arguments name.
@@ -56,10 +57,9 @@ pub(super) fn plan(
         telemetry::start(Log { level: config.log.level.min(LogLevel::Warn), ..config.log })?;
         live(args, environment, &config)?
     } else {
-        let seen = saved(args)?;
-        notes.extend(unknown(seen.view.known()));
-        seen
+        saved(args)?
     };
+    notes.extend(seen.notes);
 
     let cloud = facts(&provider, &seen.view);
     let run = RunFacts::default();
@@ -92,7 +92,8 @@ fn live(args: &PlanArgs, environment: &Environment, config: &Config) -> Result<S
         let by = connection.clock.instant() + LISTING;
         let live = connection.cluster.open(Scope::Cluster, by).await.context("could not read the cluster")?;
         let memory = connection.cluster.recall(by).await.context("could not read the cluster's memory")?;
-        Ok(Seen { view: live.view(), memory })
+        let notes = connection.namespace().err().map(|_| forgotten("nobody says in which namespace it is"));
+        Ok(Seen { view: live.view(), memory, notes: notes.into_iter().collect() })
     })
 }
 
@@ -100,7 +101,8 @@ fn saved(args: &PlanArgs) -> Result<Seen, Fault> {
     let files: Vec<_> = args.files.iter().map(|path| read(path)).collect::<Result<_, _>>().map_err(Fault::usage)?;
     let files: Vec<_> = files.iter().map(|(name, text)| SavedFile { name, text }).collect();
     let view = saved::view(&files).map_err(Fault::usage)?;
-    Ok(Seen { view: Arc::new(view), memory: Memory::default() })
+    let notes = unknown(view.known()).into_iter().collect();
+    Ok(Seen { view: Arc::new(view), memory: Memory::default(), notes })
 }
 
 fn read(path: &Path) -> anyhow::Result<(String, String)> {
@@ -113,6 +115,14 @@ fn read(path: &Path) -> anyhow::Result<(String, String)> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("can't read {name}: name a file that `kubectl get … -o yaml` wrote"))?;
     Ok((name, text))
+}
+
+/// What is said when the memory is not read.
+fn forgotten(why: &str) -> String {
+    format!(
+        "what the migrator remembers is unknown, a pause and the nodes of today included: {why}; point at it with \
+         `state.namespace`, --state-namespace or SPOT_MIGRATOR_STATE_NAMESPACE"
+    )
 }
 
 /// What is said of the kinds that no file holds.

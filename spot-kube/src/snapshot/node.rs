@@ -62,8 +62,14 @@ pub(crate) fn node(node: Node) -> Result<NodeSnapshot, Unreadable> {
     let taints = spec.taints.unwrap_or_default().into_iter().map(|text| taint(&subject, text));
     let readiness = match ready(status.conditions.as_deref()) {
         Some(condition) if is_true(condition) => Readiness::Ready,
-        Some(Condition { last_transition_time: Some(time), .. }) => {
-            Readiness::NotReady { since: subject.time("Ready condition's lastTransitionTime", time)? }
+        Some(Condition { status, last_transition_time: Some(time), .. }) => {
+            let since = subject.time("Ready condition's lastTransitionTime", time)?;
+            // What kube-controller-manager writes when it has not heard of the kubelet for its grace period.
+            if status.as_deref() == Some("Unknown") {
+                Readiness::Unreachable { since }
+            } else {
+                Readiness::NotReady { since }
+            }
         }
         Some(_) | None => Readiness::NotReady { since: created_at },
     };
