@@ -158,9 +158,12 @@ impl Term {
     /// back.
     pub async fn hold(mut self, done: impl Future<Output = ()>) -> End {
         let lost = match select(pin!(done), pin!(self.renew())).await {
-            Either::Left(((), _)) => None,
+            Either::Left(_) => None,
             Either::Right((why, _)) => Some(why),
         };
+        // A process that was frozen may hear of the end of its work before its own timers.
+        let late = self.desk.now() >= self.last_sent + self.desk.settings.renew_deadline;
+        let lost = lost.or_else(|| late.then(|| too_late(self.desk.settings.renew_deadline, None)));
         self.until.send_replace(self.desk.now());
         let Some(why) = lost else {
             self.release().await;

@@ -326,6 +326,22 @@ async fn a_renewal_that_was_answered_while_the_process_was_frozen_does_not_bring
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn rb_17_a_lease_that_was_lost_in_a_freeze_is_not_given_back() {
+    let (store, clock) = (Store::new(), FrozenClock::new());
+    let term = leads(store.candidate("a", &clock)).await;
+    let done = Stop::default();
+    let stop = done.clone();
+    let holding = tokio::spawn(term.hold(async move { stop.wait().await }));
+    sleep(seconds(3)).await;
+    store.put(Some(held_by("b")));
+    let requests = store.requests().len();
+    clock.freeze(seconds(40));
+    done.set();
+    assert!(lost(holding.await.unwrap()).contains("was stopped for that long"));
+    assert_eq!(store.requests().len(), requests, "it asks for nothing");
+}
+
 /// A cluster whose writes are those of this leader.
 fn cluster(server: &ApiServer, clock: &Arc<FrozenClock>) -> KubeCluster {
     let settings =
