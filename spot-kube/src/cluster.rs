@@ -218,7 +218,9 @@ impl Cluster for KubeCluster {
         if reply.is_success() {
             return Ok(memory::memory(&reply.object(&call)?));
         }
-        if reply.code == 409 || reply.status().is_not_found() {
+        // The first write of all finds nothing missing but the namespace.
+        let first = memory.version.is_none();
+        if reply.code == 409 || (!first && reply.status().is_not_found()) {
             let what = format!("somebody else wrote it: could not {call}");
             return Err(PortError::new(ErrorClass::Transient, what).caused_by(reply.status()));
         }

@@ -98,3 +98,15 @@ async fn a_memory_that_somebody_else_wrote_is_not_overwritten() {
         assert!(said(&error).contains("somebody else wrote it"), "{}", said(&error));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_missing_is_named_and_nobody_is_blamed() {
+    let server = ApiServer::new();
+    let head = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"memory","namespace":"ours""#;
+    let missing = status(404, "NotFound", "namespaces \"ours\" not found");
+    server.on_body(CREATE, "application/json", &format!("{head}}},\"data\":{DATA}}}")).says(404, missing);
+    let error = server.cluster.remember(&full(None), &server.permit(5)).await.unwrap_err();
+    assert_eq!(error.class, ErrorClass::Permanent);
+    let said = said(&error);
+    assert!(said.contains("namespaces \"ours\" not found") && !said.contains("somebody else"), "{said}");
+}
