@@ -103,9 +103,9 @@ pub(crate) fn meaning(pod: &PodRef, call: &Call, reply: &Reply) -> Result<Meanin
         403 => return Ok(Meaning::Forbidden(status.message)),
         422 => EvictAnswer::Invalid(status.message),
         500 if status.message.contains("more than one PodDisruptionBudget") => EvictAnswer::MultipleBudgets,
-        // Also a lost race inside the API server, or a 404 that is none of its own.
-        404 | 409 | 500..=599 => EvictAnswer::ServerError(status.to_string()),
-        401 => return Err(reply.error(call)),
+        // Also a lost race inside the API server, a 404 that is none of its own, or a token that was replaced: the file
+        // that holds it is read again within a minute.
+        401 | 404 | 409 | 500..=599 => EvictAnswer::ServerError(status.to_string()),
         _ => return Err(call.error(ErrorClass::Permanent).caused_by(status)),
     };
     Ok(Meaning::Answer(answer))

@@ -281,16 +281,11 @@ impl Requests {
 
     async fn again(&self, call: &Call, by: Instant, write: Option<&Write>) -> Result<Reply, PortError> {
         let mut failures = 0;
-        let mut unauthenticated = false;
         loop {
             let until = by.min(self.clock.instant() + call.attempt);
             let (error, asked) = match self.once(call, until, write).await {
-                Ok(reply) if reply.code == 429 || reply.code >= 500 => (reply.error(call), reply.retry_after),
-                // A token that was replaced a moment ago: it is read again.
-                Ok(reply) if reply.code == 401 && !unauthenticated => {
-                    unauthenticated = true;
-                    (reply.error(call), None)
-                }
+                // 401: a token that was replaced. The client reads its file again within a minute.
+                Ok(reply) if matches!(reply.code, 401 | 429 | 500..) => (reply.error(call), reply.retry_after),
                 Ok(reply) => return Ok(reply),
                 Err(error) => match error.class {
                     ErrorClass::Transient | ErrorClass::Timeout => (error, None),

@@ -186,6 +186,24 @@ async fn a_conditional_write_is_tried_again_on_passing_errors() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rb_48_a_write_waits_for_the_new_token_and_is_denied_only_at_its_deadline() {
+    let server = ApiServer::new();
+    for _ in 0..5 {
+        server.on_body(PATCH, MERGE, CORDON).says(401, status(401, "Unauthorized", "expired"));
+    }
+    server.on_body(PATCH, MERGE, CORDON).says(200, node("od-1", "6"));
+    let written = server.cluster.write_node(&od_1(Some("5")), &cordon(), &server.permit(60)).await.unwrap();
+    assert!(matches!(written, Written::Applied(_)), "{written:?}");
+
+    for _ in 0..3 {
+        server.on_body(PATCH, MERGE, CORDON).says_later(401, 1, status(401, "Unauthorized", "expired"));
+    }
+    let error = server.cluster.write_node(&od_1(Some("5")), &cordon(), &server.permit(3)).await.unwrap_err();
+    assert_eq!(error.class, ErrorClass::Denied);
+    assert!(said(&error).contains("not authenticated"), "{}", said(&error));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_goes_on_failing_ends_at_the_deadline() {
     let server = ApiServer::new();
     for _ in 0..3 {
