@@ -85,7 +85,7 @@ impl Election<'_> {
         Some(lease::Settings {
             namespace: self.namespace.to_owned(),
             name,
-            identity: own_identity(self.environment, self.args.once),
+            identity: own_identity(self.environment, !self.args.once && std::process::id() == 1),
             lease_duration: election.lease_duration,
             renew_deadline: election.renew_deadline,
             retry_period: election.retry_period,
@@ -143,16 +143,16 @@ impl Drop for Lead {
     }
 }
 
-/// The pod's UID, which a restarted container keeps. A single run in the pod of another process, as `kubectl exec`
-/// starts it, is somebody else.
-fn own_identity(environment: &Environment, once: bool) -> String {
+/// For its container's first process the pod's UID, which a restarted container keeps. Any other in the same pod, as
+/// `kubectl exec` starts it, is somebody else, and so is every single run.
+fn own_identity(environment: &Environment, first: bool) -> String {
     let host = match environment.get("HOSTNAME") {
         Some(host) => host.to_owned(),
         // Only a name for people to read: a random part tells processes apart.
         None => fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
     };
-    let identity = identity(environment.get("POD_UID"), &host);
-    if once { format!("{identity}-once") } else { identity }
+    let pod = environment.get("POD_UID");
+    identity(pod.filter(|_| first), pod.unwrap_or(&host))
 }
 
 /// What stands in the way of leading.
@@ -217,13 +217,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_leads_under_its_uid_and_a_single_run_in_it_is_another() {
+    fn a_pod_leads_under_its_uid_and_every_other_process_in_it_is_another() {
         let pod = environment(&[("POD_UID", "uid-7"), ("HOSTNAME", "host")]);
-        assert_eq!(own_identity(&pod, false), "uid-7");
-        assert_eq!(own_identity(&pod, true), "uid-7-once");
+        assert_eq!(own_identity(&pod, true), "uid-7");
+        let (one, other) = (own_identity(&pod, false), own_identity(&pod, false));
+        assert!(one.starts_with("uid-7_") && one != other, "{one}, {other}");
         let host = environment(&[("HOSTNAME", "host")]);
-        let (one, other) = (own_identity(&host, false), own_identity(&host, false));
-        assert!(one.starts_with("host_") && one != other, "{one}, {other}");
+        for first in [true, false] {
+            let (one, other) = (own_identity(&host, first), own_identity(&host, first));
+            assert!(one.starts_with("host_") && one != other, "{one}, {other}");
+        }
     }
 
     #[test]
