@@ -2,7 +2,6 @@
 
 use k8s_openapi::api::{
     authorization::v1::SubjectAccessReview,
-    core::v1::Namespace,
     rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
 };
 use kube::{
@@ -30,9 +29,6 @@ const ROLE: &str = "spot-migrator";
 /// If the API server refuses them.
 pub async fn grant(world: &World) {
     let (client, create) = (world.client(), PostParams::default());
-    let namespace: Namespace =
-        serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).expect("it is a Namespace");
-    Api::all(client.clone()).create(&create, &namespace).await.expect("the namespace is accepted");
     let manifest = programs::repository().join("deploy/rbac.yaml");
     let manifest = manifest.to_str().expect("the path is UTF-8");
     // Strict: a misspelt field of our own manifest is an error here, as it ought to be.

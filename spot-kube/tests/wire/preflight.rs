@@ -37,7 +37,7 @@ fn the_manifest_grants_what_is_needed_and_nothing_else() {
     for document in &documents {
         let kind = document["kind"].as_str().unwrap();
         let namespace = document["metadata"]["namespace"].as_str().map(str::to_owned);
-        assert_eq!(namespace.is_none(), kind.starts_with("Cluster"), "{kind}");
+        assert_eq!(namespace.is_none(), kind.starts_with("Cluster") || kind == "Namespace", "{kind}");
         if !["Role", "ClusterRole"].contains(&kind) {
             continue;
         }
