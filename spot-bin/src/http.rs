@@ -37,7 +37,7 @@ impl Readiness {
         Self { seen: Arc::default(), stop }
     }
 
-    /// It does not lead. Then it is ready as long as it sees who does: it may have to take over.
+    /// It does not lead, or has no view yet. The former is ready as long as it sees who leads: it may have to take over.
     pub fn follows(&self, sees: bool) {
         self.seen.store(sees, Ordering::Relaxed);
     }

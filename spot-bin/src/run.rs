@@ -79,13 +79,25 @@ impl Work<'_> {
         let connection = Connection::open(&self.args.access, self.environment, self.config).await?;
         let namespace = connection.namespace()?;
         let cloud = connection::cloud(self.config, &connection.clock)?;
-        let Some(with_events) = self.preflight(&connection, stop).await? else { return Ok(Exit::Orderly) };
-
         let metrics = Metrics::new().context("can't make the metrics")?;
         let readiness = Readiness::new(stop.clone());
         let mut observers =
             Observers::default().and(Arc::new(Log)).and(Arc::new(metrics.clone())).and(Arc::new(readiness.clone()));
         let mut beside = Beside::default();
+        // Before anything is waited for: an API server that is slow to come must not look like a process that hangs.
+        if !self.args.once {
+            let server = Server::bind(self.config.server_address, metrics.clone(), readiness.clone()).await?;
+            info!(address = %server.address()?, "metrics and health");
+            beside.server = Some(tokio::spawn(server.run(stop.clone())));
+        }
+        let with_events = tokio::select! {
+            answered = self.preflight(&connection, stop) => answered?,
+            died = beside.first_to_die(stop) => return Err(Fault::failed(died)),
+        };
+        let Some(with_events) = with_events else {
+            beside.end().await;
+            return Ok(Exit::Orderly);
+        };
         if with_events {
             let instance = self.environment.get("POD_NAME").or_else(|| self.environment.get("HOSTNAME"));
             let clock = Arc::clone(&connection.clock);
@@ -93,11 +105,6 @@ impl Work<'_> {
                 Events::new(connection.client.clone(), clock, instance.unwrap_or("spot-migrator").to_owned());
             observers = observers.and(Arc::new(events));
             beside.events = Some(tokio::spawn(EventsWorker::run(worker)));
-        }
-        if !self.args.once {
-            let server = Server::bind(self.config.server_address, metrics.clone(), readiness.clone()).await?;
-            info!(address = %server.address()?, "metrics and health");
-            beside.server = Some(tokio::spawn(server.run(stop.clone())));
         }
 
         // Kept until the lead was given back: the publisher of Events ends with its last observer.
@@ -111,6 +118,8 @@ impl Work<'_> {
                 namespace,
             };
             let Some(lead) = election.win(&readiness, stop).await? else { return Ok(Exit::Orderly) };
+            // Standing by it was ready; leading it is once it has its first view.
+            readiness.follows(false);
             metrics.leads(true);
             let ports = Ports {
                 cluster: Arc::clone(&connection.cluster) as Arc<dyn Cluster>,

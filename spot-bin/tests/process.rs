@@ -3,7 +3,8 @@
 #![expect(clippy::expect_used, reason = "clippy's allowance for tests does not reach their helper functions")]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -78,7 +79,7 @@ fn a_saved_file_that_is_no_list_of_nodes_is_named_with_the_remedy(#[case] text: 
 }
 
 #[rstest]
-#[case::file_that_is_not_there(&["plan", "-f", "gone.yaml"], "gone.yaml")]
+#[case::file_that_is_not_there(&["plan", "-f", "gone.yaml"], "kubectl get nodes,pods,pdb")]
 #[case::configuration_that_is_not_there(&["run", "--config", "gone.yaml"], "gone.yaml")]
 #[case::kubeconfig_that_is_not_there(&["plan", "--kubeconfig", "gone.yaml"], "gone.yaml")]
 #[case::no_cluster_is_named(&["plan"], "--kubeconfig")]
@@ -128,8 +129,17 @@ fn outside_a_pod_the_namespace_has_to_be_named(#[case] command: &[&str]) {
     }
 }
 
+/// What the server at this address says to a GET.
+fn got(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
 #[test]
-fn a_process_that_waits_for_its_cluster_ends_in_order_when_told_to() {
+fn a_process_that_waits_for_its_cluster_is_alive_and_ends_in_order_when_told_to() {
     let folder = folder(&[("kubeconfig", UNREACHABLE)]);
     let mut child = program(folder.path())
         .args([
@@ -138,6 +148,8 @@ fn a_process_that_waits_for_its_cluster_ends_in_order_when_told_to() {
             "node-object",
             "--state-namespace",
             "ours",
+            "--server-address",
+            "127.0.0.1:0",
             "--kubeconfig",
             "kubeconfig",
         ])
@@ -148,6 +160,16 @@ fn a_process_that_waits_for_its_cluster_ends_in_order_when_told_to() {
     let mut first = String::new();
     lines.read_line(&mut first).expect("it logs");
     assert!(first.contains("starting") && first.contains("apiVersion"), "{first}");
+
+    let mut served = String::new();
+    while !served.contains("metrics and health") {
+        served.clear();
+        assert_ne!(lines.read_line(&mut served).expect("it logs"), 0, "it does not serve");
+    }
+    let served: serde_json::Value = serde_json::from_str(&served).expect("it logs JSON");
+    let address = served["address"].as_str().expect("it says where");
+    assert!(got(address, "/livez").starts_with("HTTP/1.1 200 "));
+    assert!(got(address, "/readyz").starts_with("HTTP/1.1 503 "));
 
     let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("there is kill");
     assert!(told.success());
