@@ -28,8 +28,14 @@ use kind::{Attachments, Budgets, DaemonSets, Kind, Nodes, Pause, Pods, VolumeCla
 /// How long the API server keeps a watch open, a little under its own default of five to ten minutes.
 const LASTING: Duration = Duration::from_secs(290);
 
-/// How much longer we wait for the end of a watch: then the connection is dead.
-const SILENCE: Duration = Duration::from_secs(5);
+/// How long a watch may be silent: bookmarks come about once a minute, so then its connection is dead.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// How long a watch may take to be answered.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// A watch that ends earlier was refused rather than served.
+const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// How long a later list may take.
 const LIST: Duration = Duration::from_mins(2);
@@ -150,7 +156,7 @@ struct Watch<K: Kind> {
 
 /// Why a watch stopped.
 enum Stopped {
-    /// It was open long enough: it goes on from there.
+    /// It was open long enough, or fell silent: it goes on from there.
     AtItsEnd,
     /// What came after that version can't be told: everything is listed again.
     Expired(String),
@@ -251,8 +257,7 @@ impl<K: Kind> Watch<K> {
         let requests = Arc::clone(&self.requests);
         let clock = Arc::clone(requests.clock());
         let began = clock.instant();
-        let opened =
-            requests.before(began + SILENCE + SILENCE, requests.client().request_events::<K::Raw>(request)).await;
+        let opened = requests.before(began + OPENING, requests.client().request_events::<K::Raw>(request)).await;
         let events = match opened {
             Some(Ok(events)) => events,
             Some(Err(error)) => return not_opened(&call.needs.to_string(), &error),
@@ -261,12 +266,12 @@ impl<K: Kind> Watch<K> {
         *watched = true;
         let mut events = pin!(events);
         loop {
-            let next = requests.before(clock.instant() + LASTING + SILENCE, events.next()).await;
+            let next = requests.before(clock.instant() + SILENCE, events.next()).await;
             let event = match next {
                 Some(Some(Ok(event))) => event,
                 Some(Some(Err(error))) => return interrupted(&error),
                 // A server that closes at once is not asked again at once.
-                Some(None) if clock.instant().since(began) < SILENCE => {
+                Some(None) if clock.instant().since(began) < AT_ONCE => {
                     return Stopped::Failed("the watch was closed at once".to_owned());
                 }
                 Some(None) | None => return Stopped::AtItsEnd,

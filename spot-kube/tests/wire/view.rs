@@ -237,10 +237,33 @@ async fn a_watch_that_ends_goes_on_from_where_it_was() {
     let (live, mut watched, _others) = nodes(&server, "5", &[node("a", "3")]).await;
     let bookmark = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"resourceVersion": "30"}});
     watched.send("BOOKMARK", &bookmark).await;
-    tokio::time::advance(Duration::from_secs(100)).await;
+    tokio::time::advance(Duration::from_mins(1)).await;
     let mut again = server.on_watch(&format!("/api/v1/nodes{}", watch("", "30")));
     drop(watched);
     again.opened().await;
+    again.send("ADDED", &node("b", "31")).await;
+    until(&*live, |view| names(view) == ["a", "b"]).await;
+}
+
+/// As behind a load balancer that forgot the connection, and tells neither side.
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_a_bookmark_for_90_seconds_goes_on_over_another_connection() {
+    let server = ApiServer::new();
+    let (live, mut watched, mut others) = nodes(&server, "5", &[node("a", "3")]).await;
+    let bookmark = |version| json!({"kind": "Any", "apiVersion": "v1", "metadata": {"resourceVersion": version}});
+    let began = tokio::time::Instant::now();
+    let mut again = server.on_watch(&format!("/api/v1/nodes{}", watch("", "30")));
+    for minute in 1..=2 {
+        tokio::time::sleep_until(began + Duration::from_mins(minute)).await;
+        for other in &mut others {
+            other.send("BOOKMARK", &bookmark("1")).await;
+        }
+        if minute == 1 {
+            watched.send("BOOKMARK", &bookmark("30")).await;
+        }
+    }
+    again.opened().await;
+    assert!(began.elapsed() >= Duration::from_secs(150), "{:?}", began.elapsed());
     again.send("ADDED", &node("b", "31")).await;
     until(&*live, |view| names(view) == ["a", "b"]).await;
 }
