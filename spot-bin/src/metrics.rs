@@ -13,7 +13,7 @@ use prometheus::{
 use spot_core::capacity::Class;
 use spot_core::error::ErrorClass;
 use spot_core::ports::Observer;
-use spot_core::progress::{Answered, OutcomeKind, Progress, Step};
+use spot_core::progress::{Answered, Outcome, OutcomeKind, Progress, Report, Step};
 use spot_core::reason::ReasonKind;
 
 /// From a patch to the longest drain of the defaults.
@@ -197,7 +197,7 @@ impl Observer for Metrics {
                 }
                 if report.has_failures() {
                     self.failure.inc();
-                } else {
+                } else if succeeded(report) {
                     self.last_success.set(seconds(at));
                 }
             }
@@ -212,6 +212,19 @@ impl Observer for Metrics {
             | Progress::Departing { .. }
             | Progress::Created { .. } => {}
         }
+    }
+}
+
+/// Whether a run without failures did what it is for. One that only tidied up, or was told to end, did not get to it.
+const fn succeeded(report: &Report) -> bool {
+    match report.outcome {
+        Outcome::Recovered => !report.retired.is_empty(),
+        Outcome::Stopped => false,
+        Outcome::AllSpot
+        | Outcome::NothingEligible(_)
+        | Outcome::SpotExhausted(_)
+        | Outcome::NotSettled(_)
+        | Outcome::DryRun(_) => true,
     }
 }
 
@@ -292,7 +305,6 @@ mod tests {
     use std::time::Duration;
 
     use spot_core::node::{NodeRef, Uid};
-    use spot_core::progress::{Outcome, Report};
 
     use super::*;
 
@@ -382,6 +394,20 @@ mod tests {
         assert_eq!(series["cost_manager_spot_migrator_operation_success_total"], "2");
         assert_eq!(series["spot_migrator_operation_failure_total"], "0");
         assert_eq!(series["spot_migrator_last_success_timestamp_seconds"], "1000");
+    }
+
+    #[test]
+    fn a_run_that_did_not_get_to_its_work_leaves_the_last_success_as_it_was() {
+        let metrics = metrics();
+        let observe = |second, report| {
+            let at = Timestamp::from_second(second).expect("it is a time");
+            metrics.observe(at, &Progress::RunEnded { report });
+            series(&metrics)["spot_migrator_last_success_timestamp_seconds"].clone()
+        };
+        assert_eq!(observe(1, report(Outcome::AllSpot)), "1");
+        assert_eq!(observe(2, report(Outcome::Stopped)), "1");
+        assert_eq!(observe(3, report(Outcome::Recovered)), "1");
+        assert_eq!(observe(4, Report { retired: vec![node()], ..report(Outcome::Recovered) }), "4");
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Work<'_> {
             let Some(lead) = election.win(&readiness, stop).await? else { return Ok(Exit::Orderly) };
             // Standing by it was ready; leading it is once it has its first view.
             readiness.follows(false);
-            metrics.leads(true);
+            metrics.leads(!self.config.dry_run);
             let ports = Ports {
                 cluster: Arc::clone(&connection.cluster) as Arc<dyn Cluster>,
                 cloud,
