@@ -25,7 +25,7 @@ type Row = (&'static str, &'static str, Option<&'static str>, &'static [&'static
 
 /// To look.
 const READ: [Row; 7] = [
-    ("", "nodes", None, &["get", "list", "watch"]),
+    ("", "nodes", None, &["list", "watch"]),
     ("", "pods", None, &["list", "watch"]),
     ("policy", "poddisruptionbudgets", None, &["list", "watch"]),
     ("apps", "daemonsets", None, &["list", "watch"]),
@@ -34,8 +34,9 @@ const READ: [Row; 7] = [
     ("storage.k8s.io", "volumeattachments", None, &["list", "watch"]),
 ];
 
-/// To retire nodes.
-const RETIRE: [Row; 2] = [("", "nodes", None, &["patch", "delete"]), ("", "pods", Some("eviction"), &["create"])];
+/// To retire nodes; one that somebody else wrote meanwhile is read again.
+const RETIRE: [Row; 2] =
+    [("", "nodes", None, &["get", "patch", "delete"]), ("", "pods", Some("eviction"), &["create"])];
 
 /// To publish Events: those about nodes are in namespace `default`, those about pods beside them.
 const EVENTS: [Row; 1] = [("events.k8s.io", "events", None, &["create"])];

@@ -14,7 +14,7 @@ use spot_core::ports::{Clock, Cluster as _, Scope};
 use spot_core::view::{Known, View};
 use spot_kube::preflight::Features;
 use spot_kube::saved::{self, SavedFile};
-use spot_kube::{NodeObject, TokioClock};
+use spot_kube::{KubeCluster, NodeObject, Right, TokioClock};
 use tokio::runtime;
 
 use super::Plan;
@@ -24,6 +24,9 @@ use crate::connection::{self, Connection};
 use crate::exit::Fault;
 use crate::settings::{self, Own};
 use crate::telemetry;
+
+/// Why the memory is not read where nobody says where it is.
+const UNNAMED: &str = "name its namespace with `state.namespace`, --state-namespace or SPOT_MIGRATOR_STATE_NAMESPACE";
 
 /// How long the cluster may take to list everything.
 const LISTING: Duration = Duration::from_mins(2);
@@ -88,12 +91,23 @@ fn live(args: &PlanArgs, environment: &Environment, config: &Config) -> Result<S
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("can't start the runtime")?;
     runtime.block_on(async {
         let connection = Connection::open(&args.access, environment, config).await?;
-        connection::need(&connection.missing_rights(&Features::default(), Duration::ZERO).await?)?;
+        let missing = connection.missing_rights(&Features::default(), Duration::ZERO).await?;
+        let (of_memory, needed): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_of_memory);
+        connection::need(&needed)?;
+        let note = match (of_memory.first(), connection.namespace()) {
+            (Some(right), _) => Some(forgotten(&format!("the right `{right}` is missing"))),
+            (None, Err(_)) => Some(forgotten(UNNAMED)),
+            (None, Ok(_)) => None,
+        };
+        let cluster = if note.is_none() {
+            connection.cluster
+        } else {
+            Arc::new(KubeCluster::without_memory(connection.client.clone(), Arc::clone(&connection.clock)))
+        };
         let by = connection.clock.instant() + LISTING;
-        let live = connection.cluster.open(Scope::Cluster, by).await.context("could not read the cluster")?;
-        let memory = connection.cluster.recall(by).await.context("could not read the cluster's memory")?;
-        let notes = connection.namespace().err().map(|_| forgotten("nobody says in which namespace it is"));
-        Ok(Seen { view: live.view(), memory, notes: notes.into_iter().collect() })
+        let live = cluster.open(Scope::Cluster, by).await.context("could not read the cluster")?;
+        let memory = cluster.recall(by).await.context("could not read the cluster's memory")?;
+        Ok(Seen { view: live.view(), memory, notes: note.into_iter().collect() })
     })
 }
 
@@ -117,12 +131,14 @@ fn read(path: &Path) -> anyhow::Result<(String, String)> {
     Ok((name, text))
 }
 
+/// The plan can do without it.
+fn is_of_memory(right: &Right) -> bool {
+    right.resource == "configmaps"
+}
+
 /// What is said when the memory is not read.
 fn forgotten(why: &str) -> String {
-    format!(
-        "what the migrator remembers is unknown, a pause and the nodes of today included: {why}; point at it with \
-         `state.namespace`, --state-namespace or SPOT_MIGRATOR_STATE_NAMESPACE"
-    )
+    format!("what the migrator remembers is unknown, a pause and the nodes of today included: {why}")
 }
 
 /// What is said of the kinds that no file holds.

@@ -102,6 +102,7 @@ async fn what_is_missing_is_named() {
 fn looking_needs_no_right_to_write() {
     let looking = rights(&Features::default(), "ours", "memory");
     assert!(looking.iter().all(|right| ["get", "list", "watch"].contains(&right.verb)));
+    assert!(!looking.iter().any(|right| right.to_string() == "get nodes"), "nobody who only looks reads one alone");
     let deleting = Features { delete_pods: true, ..Features::default() };
     assert!(rights(&deleting, "ours", "memory").iter().any(|right| right.to_string() == "delete pods"));
 }
