@@ -1,6 +1,7 @@
 //! A view of files that `kubectl get … -o yaml|json` wrote, for looking at a cluster that can't be reached.
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -9,6 +10,9 @@ use spot_core::view::{Change, Known, View};
 use spot_core::volume::VolumeChange;
 
 use crate::snapshot::{self, Interner};
+
+/// What helps against a file of which nothing can be made.
+pub const SAVE: &str = "save the objects with `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`";
 
 /// The most YAML nodes (maps, lists, texts) in a file: those of some 50,000 pods.
 const MOST_NODES: usize = 20_000_000;
@@ -30,7 +34,7 @@ pub struct SavedFile<'f> {
 #[non_exhaustive]
 pub enum SavedError {
     /// A file is neither JSON nor YAML.
-    #[error("{file}: neither JSON nor YAML")]
+    #[error("{file}: neither JSON nor YAML; {SAVE}")]
     Syntax {
         /// The file.
         file: String,
@@ -38,9 +42,7 @@ pub enum SavedError {
         source: Box<dyn StdError + Send + Sync>,
     },
     /// A document or an item is no Kubernetes object.
-    #[error(
-        "{file}: {place} is no Kubernetes object: {fault}; save it with `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`"
-    )]
+    #[error("{file}: {place} is no Kubernetes object: {fault}; {SAVE}")]
     NotAnObject {
         /// The file.
         file: String,
@@ -50,7 +52,7 @@ pub enum SavedError {
         fault: &'static str,
     },
     /// An object can't be used.
-    #[error("{file}: {place} can't be used")]
+    #[error("{file}: {place} can't be used; {SAVE}")]
     Unreadable {
         /// The file.
         file: String,
@@ -60,7 +62,7 @@ pub enum SavedError {
         source: Box<dyn StdError + Send + Sync>,
     },
     /// No file holds a node.
-    #[error("{files}: not a list of nodes; save one with `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`")]
+    #[error("{files}: not a list of nodes; {SAVE}")]
     NoNodes {
         /// The files.
         files: String,
@@ -77,8 +79,8 @@ pub fn view(files: &[SavedFile<'_>]) -> Result<View, SavedError> {
         let documents = documents(file)?;
         let several = documents.len() > 1;
         for (index, document) in documents.into_iter().enumerate() {
-            let place = if several { format!("document {}", index + 1) } else { "the document".to_owned() };
-            saved.document(Place { file: file.name, place }, document)?;
+            let number = several.then_some(index + 1);
+            saved.document(Place { file: file.name, number, item: None }, document)?;
         }
     }
     if !saved.has_nodes {
@@ -108,18 +110,33 @@ impl Default for Saved {
 }
 
 /// Where something stands.
+#[derive(Clone, Copy)]
 struct Place<'f> {
     file: &'f str,
-    place: String,
+    /// Of the document, where there are several.
+    number: Option<usize>,
+    /// Its number in the document, where that is a list.
+    item: Option<usize>,
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.number, self.item) {
+            (None, None) => write!(f, "the document"),
+            (Some(number), None) => write!(f, "document {number}"),
+            (None, Some(item)) => write!(f, "item {item}"),
+            (Some(number), Some(item)) => write!(f, "document {number}, item {item}"),
+        }
+    }
 }
 
 impl Place<'_> {
     fn not_an_object(self, fault: &'static str) -> SavedError {
-        SavedError::NotAnObject { file: self.file.to_owned(), place: self.place, fault }
+        SavedError::NotAnObject { file: self.file.to_owned(), place: self.to_string(), fault }
     }
 
     fn unreadable(self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> SavedError {
-        SavedError::Unreadable { file: self.file.to_owned(), place: self.place, source: source.into() }
+        SavedError::Unreadable { file: self.file.to_owned(), place: self.to_string(), source: source.into() }
     }
 
     /// The object as the type that reads it.
@@ -144,7 +161,7 @@ impl Saved {
             Some(_) | None => return Err(place.not_an_object("it is a list without `items`")),
         };
         for (index, item) in items.into_iter().enumerate() {
-            let place = Place { file: place.file, place: format!("item {}", index + 1) };
+            let place = Place { item: Some(index + 1), ..place };
             // The items of a typed list may leave out what they are.
             let kind = item.get("kind").and_then(Value::as_str).unwrap_or(of).to_owned();
             if kind.is_empty() {

@@ -13,7 +13,7 @@ use spot_core::memory::Memory;
 use spot_core::ports::{Clock, Cluster as _, Scope};
 use spot_core::view::{Known, View};
 use spot_kube::preflight::Features;
-use spot_kube::saved::{self, SavedFile};
+use spot_kube::saved::{self, SAVE, SavedFile};
 use spot_kube::{KubeCluster, NodeObject, Right, TokioClock};
 use tokio::runtime;
 
@@ -126,8 +126,8 @@ fn read(path: &Path) -> anyhow::Result<(String, String)> {
         return Ok(("standard input".to_owned(), text));
     }
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("can't read {name}: name a file that `kubectl get … -o yaml` wrote"))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("can't read {name}: name a file that exists; {SAVE}"))?;
     Ok((name, text))
 }
 
@@ -154,8 +154,7 @@ fn unknown(known: Known) -> Option<String> {
     let missing: Vec<_> = kinds.into_iter().filter(|(known, _)| !known).map(|(_, kind)| kind).collect();
     (!missing.is_empty()).then(|| {
         format!(
-            "the files hold no {}: what they would say is unknown, and refuses nothing; save them too with `kubectl \
-             get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`",
+            "the files hold no {}: what they would say is unknown, and refuses nothing; {SAVE}",
             missing.join(", no ")
         )
     })

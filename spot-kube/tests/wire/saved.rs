@@ -6,7 +6,7 @@ use spot_core::error::chain;
 use spot_core::node::{ClaimAnnotation, Effect, Readiness, Taint, Uid};
 use spot_core::pod::{BudgetRef, PodPhase, UnhealthyPods};
 use spot_core::view::{Known, View};
-use spot_kube::saved::{self, SavedError, SavedFile};
+use spot_kube::saved::{self, SAVE, SavedError, SavedFile};
 
 use crate::server::{list, node, pod};
 
@@ -191,23 +191,30 @@ fn files_are_joined_and_what_none_of_them_holds_is_unknown() {
 fn what_can_not_be_used_is_named_with_its_place() {
     assert_eq!(
         refusal(&list("1", &[pod("p", "a")]).to_string()),
-        "f: not a list of nodes; save one with `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`"
+        "f: not a list of nodes; save the objects with `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`"
     );
     let mut odd = node("odd", "1");
     odd["metadata"]["creationTimestamp"] = json!(null);
     let items = list("1", &[node("a", "1"), odd]).to_string();
-    assert_eq!(refusal(&items), "f: item 2 can't be used: node odd has no metadata.creationTimestamp");
+    let expected = format!("item 2 can't be used; {SAVE}: node odd has no metadata.creationTimestamp");
+    assert_eq!(refusal(&items), format!("f: {expected}"));
+    let second = format!("kind: Secret\n---\n{items}");
+    assert_eq!(refusal(&second), format!("f: document 2, {expected}"));
     let odd = list("1", &[json!({"kind": "Node", "metadata": {"name": 5}})]).to_string();
-    assert!(refusal(&odd).starts_with("f: item 1 can't be used: invalid type: integer `5`"), "{}", refusal(&odd));
+    assert!(
+        refusal(&odd).starts_with(&format!("f: item 1 can't be used; {SAVE}: invalid type: integer `5`")),
+        "{}",
+        refusal(&odd)
+    );
     assert!(
         refusal(&list("1", &[json!(7)]).to_string()).starts_with("f: item 1 is no Kubernetes object: it has no `kind`")
     );
     assert!(refusal("hello: world").starts_with("f: the document is no Kubernetes object: it has no `kind`"));
     assert!(refusal("kind: List\nitems: 5").contains("it is a list without `items`"));
     assert!(refusal("").starts_with("f: not a list of nodes"));
-    assert!(refusal("a: [1").starts_with("f: neither JSON nor YAML: "));
-    assert!(refusal("{\"kind\": ").starts_with("f: neither JSON nor YAML: "));
-    assert!(refusal("kind: NodeList\nkind: PodList").starts_with("f: neither JSON nor YAML: "));
+    assert!(refusal("a: [1").starts_with("f: neither JSON nor YAML; save the objects with "));
+    assert!(refusal("{\"kind\": ").starts_with("f: neither JSON nor YAML; save the objects with "));
+    assert!(refusal("kind: NodeList\nkind: PodList").starts_with("f: neither JSON nor YAML; save the objects with "));
 }
 
 #[test]
@@ -217,5 +224,5 @@ fn an_alias_bomb_is_refused() {
         format!("a{level}: &a{level} [{aliases}]\n")
     };
     let text = format!("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{}", (1..12).map(level).collect::<String>());
-    assert!(refusal(&text).starts_with("f: neither JSON nor YAML: "), "{}", refusal(&text));
+    assert!(refusal(&text).starts_with("f: neither JSON nor YAML; save the objects with "), "{}", refusal(&text));
 }
