@@ -6,7 +6,7 @@ use spot_core::capacity::Class;
 use spot_core::migrator::Settings as Migration;
 use spot_core::model::{Allowance, FactRecord, NodeSpec, WorkloadSpec, WorldBuilder};
 use spot_core::placement::{Demand, Term, Terms};
-use spot_core::ports::Instant;
+use spot_core::ports::{Edit, Instant};
 use spot_core::progress::{Outcome, OutcomeKind};
 use spot_core::reason::ReasonKind;
 use spot_core::selector::{Operator, Requirement};
@@ -135,8 +135,24 @@ fn an_undo_ends_the_wait_for_volumes() {
     model.with(|world| world.later(MINUTE, |world| world.cordon("od-1", false)));
     let (report, _) = told(&model, &settings());
     assert_eq!(names(&report.undone), ["od-1"], "{report:?}");
+    let unmarked = |call: &Call| matches!(call, Call::WriteNode { change, .. } if change.mark == Edit::Remove);
+    let released = first(&model, unmarked).expect("it was released");
+    assert!(released < Instant(MINUTE) + Duration::from_secs(1), "not only when the volume went: {released:?}");
     assert_eq!(first(&model, is_taint), None);
     assert_eq!(first(&model, |call| matches!(call, Call::DeleteInstance { .. })), None);
+}
+
+#[test]
+fn a_process_that_is_to_end_does_not_wait_for_volumes() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).workload(database(Reach::Anywhere, 300)).build();
+    let migrator = Migrator::new(model.ports(Arc::new(Notes::default())), settings());
+    let stop = Stop::default();
+    let asked = stop.clone();
+    model.with(|world| world.later(MINUTE, move |_| asked.set()));
+    let report = model::block_on(&model, async { migrator.once(&stop).await });
+    assert_eq!(outcome(&report.unwrap().unwrap()), OutcomeKind::Stopped);
+    assert!(model.with(|world| world.now()).since(Instant(MINUTE)) < MINUTE);
+    assert_eq!(names(&once(&model, &settings()).retired), ["od-1"], "the next process goes on");
 }
 
 #[test]
@@ -198,6 +214,21 @@ fn rb_41_a_workload_that_loses_all_its_ready_pods_is_told_of_once() {
     let guarded = WorkloadSpec::deployment("slow", 2).start_up(MINUTE).budget(Allowance::MaxUnavailable(1));
     let model = WorldBuilder::default().on_demand(1).spot(1).workload(guarded).build();
     assert_eq!(self::exposed(&self::told(&model, &settings()).1), [] as [Vec<String>; 0]);
+}
+
+#[test]
+fn rb_41_a_workload_is_told_of_once_a_run_though_it_moves_twice() {
+    let second = NodeSpec { unschedulable: true, ..NodeSpec::new(Class::OnDemand).named("od-2") };
+    let model = WorldBuilder::default()
+        .node(NodeSpec { age: Duration::from_hours(2), ..NodeSpec::new(Class::OnDemand).named("od-1") })
+        .node(second)
+        .node(NodeSpec::new(Class::Spot).slots(0))
+        .deployment("web", 2)
+        .build();
+    model.with(|world| world.cordon("od-2", false));
+    let (report, told) = told(&model, &settings());
+    assert_eq!((names(&report.retired), report.evictions), (vec!["od-1", "od-2"], 4), "{report:?}");
+    assert_eq!(exposed(&told).len(), 1, "{told:?}");
 }
 
 /// Every hour for a day. Peers move such pods each time, and an on-demand node comes back each time.

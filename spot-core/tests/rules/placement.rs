@@ -188,6 +188,37 @@ fn the_migrators_own_pod_has_to_fit_too() {
 }
 
 #[test]
+fn tolerations_that_say_nothing_of_a_pool_are_not_kept() {
+    assert_eq!(tolerates(Some("node.kubernetes.io/not-ready"), None, Some(Effect::NoExecute)), None);
+    assert_eq!(tolerates(Some("spot"), None, Some(Effect::PreferNoSchedule)), None);
+    assert_eq!(tolerates(Some(key::LEAVING), None, None), None);
+    assert!(tolerates(Some("spot"), None, Some(Effect::NoExecute)).is_some());
+    assert!(tolerates(None, None, None).is_some());
+}
+
+#[test]
+fn terms_bind_to_a_host_if_each_of_them_names_one() {
+    use Operator::{In, NotIn};
+    let host = || label("kubernetes.io/hostname", In, &["od-1"]);
+    let name = |operator| Demand::Name(Requirement::new("metadata.name", operator, ["od-1"]));
+    let zone = || label(ZONE, In, &["a"]);
+    let cases: [(&[&[Demand]], bool); 8] = [
+        (&[&[host()]], true),
+        (&[&[zone(), host()]], true),
+        (&[&[host()], &[name(In)]], true),
+        (&[&[host()], &[zone()]], false),
+        (&[&[zone()]], false),
+        (&[&[label("kubernetes.io/hostname", NotIn, &["od-1"])]], false),
+        (&[&[name(NotIn)]], false),
+        (&[], false),
+    ];
+    for (terms, expected) in cases {
+        let terms = Terms::new(terms.iter().map(|demands| Term::new(demands.iter().cloned())));
+        assert_eq!(terms.bind_to_a_host(), expected, "{terms:?}");
+    }
+}
+
+#[test]
 fn a_lasting_reason_is_named_before_a_budget_that_may_pass() {
     let mut scene = scene(sp());
     scene.budget(crate::support::build::budget("web", 0));
