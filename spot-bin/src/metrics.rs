@@ -125,7 +125,7 @@ impl Metrics {
             )?,
             last_success: make.kept(Gauge::new(
                 "spot_migrator_last_success_timestamp_seconds",
-                "When a run last ended without a failure, in seconds since 1970; 0: not yet.",
+                "When a run last got to its work and ended without a failure, in seconds since 1970; 0: not yet.",
             )?)?,
             next_run: make.kept(Gauge::new(
                 "spot_migrator_next_run_timestamp_seconds",
