@@ -352,7 +352,7 @@ impl<'a, N: Node> Judgement<'a, N> {
     fn not_ready(&self, node: &N) -> Option<Reason> {
         match node.readiness() {
             Readiness::Ready => None,
-            Readiness::NotReady { since } => {
+            Readiness::NotReady { since } | Readiness::Unreachable { since } => {
                 let ready_again = since.checked_add(NOT_READY_FOR).unwrap_or(Timestamp::MAX);
                 (self.now < ready_again).then_some(Reason::Plain(ReasonKind::NotReady))
             }

@@ -5,6 +5,7 @@
 
 mod operator;
 mod recovery;
+mod remember;
 mod run;
 
 use std::future::Future;
@@ -97,15 +98,19 @@ impl Migrator {
     pub async fn run(&self, stop: &Stop) -> Result<(), RunError> {
         self.while_leading(async {
             self.recover_until_done(stop).await?;
-            let mut last = self.ports.clock.now();
-            while let Some(tick) = self.settings.schedule.next_after(last) {
+            let mut ran = self.ports.clock.now();
+            loop {
+                // Ticks that passed meanwhile are left out, and a clock that was set back does not bring one back.
+                let chosen = self.ports.clock.now();
+                let Some(tick) = self.settings.schedule.next_after(ran.max(chosen)) else { break };
                 self.report(&Progress::NextRun { at: tick });
-                if !self.wait_for(tick, stop).await {
-                    return Ok(());
+                match self.wait_for(tick, chosen, stop).await {
+                    Waited::Reached => {}
+                    Waited::Stopped => return Ok(()),
+                    Waited::ClockSetBack => continue,
                 }
                 self.told(self.migrate_now(stop, Begin::New).await)?;
-                // Ticks that passed meanwhile are left out, and a clock that was set back does not bring one back.
-                last = tick.max(self.ports.clock.now());
+                ran = tick;
             }
             Ok(())
         })
@@ -158,7 +163,7 @@ impl Migrator {
     async fn recover_now(&self, stop: &Stop) -> Result<Report, RunError> {
         let live = self.open().await?;
         let mut run = Run::begin(&self.ports, &self.settings, &*live, stop).await?;
-        let outcome = run.recover().await.map(|()| Outcome::Recovered);
+        let outcome = run.recover().await.map(|ended| ended.unwrap_or(Outcome::Recovered));
         run.finish(outcome).await
     }
 
@@ -166,8 +171,9 @@ impl Migrator {
         let live = self.open().await?;
         let mut run = Run::begin(&self.ports, &self.settings, &*live, stop).await?;
         let outcome = match run.recover().await {
-            Ok(()) if begin == Begin::UnlessLeftovers && run.recovered_any() => Ok(Outcome::Recovered),
-            Ok(()) => run.migrate().await,
+            Ok(Some(outcome)) => Ok(outcome),
+            Ok(None) if begin == Begin::UnlessLeftovers && run.recovered_any() => Ok(Outcome::Recovered),
+            Ok(None) => run.migrate().await,
             Err(error) => Err(error),
         };
         run.finish(outcome).await
@@ -206,17 +212,21 @@ impl Migrator {
         }
     }
 
-    /// Waits for a time of the wall clock; false when asked to stop before.
-    async fn wait_for(&self, tick: Timestamp, stop: &Stop) -> bool {
+    /// Waits for a time of the wall clock, which stood at `chosen` when that time was chosen.
+    async fn wait_for(&self, tick: Timestamp, chosen: Timestamp, stop: &Stop) -> Waited {
         let clock = &self.ports.clock;
         loop {
             if stop.is_set() {
-                return false;
+                return Waited::Stopped;
             }
-            let left = Duration::try_from(tick.duration_since(clock.now())).unwrap_or(Duration::ZERO);
-            if left.is_zero() {
-                return true;
+            let now = clock.now();
+            if now >= tick {
+                return Waited::Reached;
             }
+            if now < chosen {
+                return Waited::ClockSetBack;
+            }
+            let left = Duration::try_from(tick.duration_since(now)).unwrap_or(Duration::ZERO);
             let look: Instant = clock.instant() + left.min(LOOK_AT_CLOCK);
             future::select(pin!(clock.sleep_until(look)), pin!(stop.wait())).await;
         }
@@ -225,6 +235,14 @@ impl Migrator {
     fn report(&self, event: &Progress) {
         self.ports.observer.observe(self.ports.clock.now(), event);
     }
+}
+
+/// How waiting for a tick ended.
+enum Waited {
+    Reached,
+    Stopped,
+    /// The tick was chosen by a clock that was ahead: another one may come first.
+    ClockSetBack,
 }
 
 /// Whether a run begins new nodes.

@@ -143,9 +143,14 @@ impl Taint {
 pub enum Readiness {
     /// The node is ready.
     Ready,
-    /// It is not, or nobody has heard of it, since then.
+    /// Its kubelet says that it is not, or has yet to say anything, since then.
     NotReady {
         /// The condition's last transition; the node's creation where there is no condition.
+        since: Timestamp,
+    },
+    /// Nobody has heard of its kubelet since then: what it runs, and whether, is not known.
+    Unreachable {
+        /// The condition's last transition.
         since: Timestamp,
     },
 }

@@ -150,6 +150,8 @@ pub(crate) enum End {
 pub(crate) struct Retirement {
     pub(crate) node: NodeRef,
     pub(crate) end: End,
+    /// Its deletion was accepted in this retirement, or may have been.
+    pub(crate) deleted: bool,
     pub(crate) evictions: usize,
     /// What has to settle; nothing if no pod was evicted.
     pub(crate) awaited: Awaited,
@@ -221,9 +223,21 @@ impl Retirer<'_> {
             }
             Err(halt) => self.halted(&node, halt, &job.owner(), job.claimed()).await,
         };
-        let (evictions, disturbed) = job.into_disturbed();
-        let awaited = if evictions == 0 { Awaited::default() } else { disturbed };
-        Retirement { node, end, evictions, awaited }
+        let deleted = match end {
+            // Counted even if an earlier process may have counted it: rather one too many than a limit that a kill voids.
+            End::Retired => true,
+            End::Departing => job.asked_for_deletion(),
+            End::Vanished
+            | End::Released(_)
+            | End::Undone
+            | End::Refused
+            | End::Postponed
+            | End::Overtaken
+            | End::Stopped
+            | End::NotLeader => false,
+        };
+        let (evictions, awaited) = job.into_disturbed();
+        Retirement { node, end, deleted, evictions, awaited }
     }
 
     async fn halted(&self, node: &NodeRef, halt: Halt, owner: &Owner, known: Option<&Claim>) -> End {

@@ -19,6 +19,8 @@ pub const REPLACEMENT: Duration = Duration::from_secs(5);
 pub struct Awaited {
     controllers: BTreeMap<Uid, Before>,
     budgets: BTreeMap<BudgetRef, BTreeSet<String>>,
+    /// Since when an earlier process was at it, whose evictions are not known.
+    since: Option<Timestamp>,
 }
 
 /// A controller's pods before the drain.
@@ -55,6 +57,16 @@ impl Awaited {
         awaited
     }
 
+    /// Counts from then on, when an earlier process began: what it disturbed was not there to be seen, so every pod that
+    /// has come since and has no node counts too.
+    pub fn since(&mut self, since: Timestamp) {
+        self.since = Some(since);
+        for before in self.controllers.values_mut() {
+            before.newest = before.newest.min(since);
+            before.unready.clear();
+        }
+    }
+
     /// What two drains disturb together; what the first saw before counts.
     pub fn extend(&mut self, other: Self) {
         for (controller, before) in other.controllers {
@@ -63,6 +75,7 @@ impl Awaited {
         for (budget, pods) in other.budgets {
             self.budgets.entry(budget).or_default().extend(pods);
         }
+        self.since = self.since.into_iter().chain(other.since).min();
     }
 
     /// What is not yet as it was, in words, `drained_for` after the nodes were empty; none: all is settled.
@@ -80,6 +93,10 @@ impl Awaited {
                 let state = if pod.node.is_none() { "has no node" } else { "is not ready" };
                 return Some(format!("pod {} {state}", pod.reference()));
             }
+        }
+        let since = self.since.unwrap_or(Timestamp::MAX);
+        if let Some(pod) = view.unbound_pods().find(|pod| pod.is_active() && pod.created_at >= since) {
+            return Some(format!("pod {} has no node", pod.reference()));
         }
         self.budgets.iter().find_map(|(key, pods)| {
             let budget = view.budget(key)?;

@@ -31,6 +31,15 @@ pub(crate) enum Drained<I> {
     Failed(Cause),
 }
 
+/// What a drain's evictions came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Evictions {
+    /// How many were accepted.
+    pub(crate) accepted: usize,
+    /// Whether any took effect, or may have: an answer can be lost.
+    pub(crate) possible: bool,
+}
+
 /// Why the driver looks again.
 enum Woken {
     Answer(PodRef, Result<EvictAnswer, PortError>),
@@ -55,7 +64,7 @@ impl Drain<'_> {
     /// accepted evictions in `evicted`.
     pub(crate) async fn run<I>(
         self,
-        evicted: &mut usize,
+        evicted: &mut Evictions,
         mut look: impl FnMut(&View, Option<&Arc<NodeSnapshot>>) -> Option<I>,
     ) -> Drained<I> {
         let until = self.policy.until;
@@ -128,7 +137,7 @@ impl Drain<'_> {
         machine: &mut Machine,
         pod: &PodRef,
         answer: Result<EvictAnswer, PortError>,
-        evicted: &mut usize,
+        evicted: &mut Evictions,
     ) -> Result<(), PortError> {
         let answered = match &answer {
             Ok(EvictAnswer::Accepted) => Answered::Accepted,
@@ -145,7 +154,11 @@ impl Drain<'_> {
             ) => Answered::Blocked,
             Err(_) => Answered::Failed,
         };
-        *evicted += usize::from(answered == Answered::Accepted);
+        evicted.accepted += usize::from(answered == Answered::Accepted);
+        evicted.possible |= match &answer {
+            Ok(_) => matches!(answered, Answered::Accepted | Answered::Gone),
+            Err(error) => !error.class.had_no_effect(),
+        };
         self.report(&Progress::Evicted { node: self.node.clone(), pod: pod.clone(), answered });
         match answer {
             Err(error) if error.class == ErrorClass::NotLeader => Err(error),

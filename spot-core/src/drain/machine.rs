@@ -439,7 +439,7 @@ pub(crate) fn is_lost(pod: &PodSnapshot, node: &NodeSnapshot, wall: Timestamp) -
 
 /// From when on a pod that is going counts as gone because its node is silent.
 fn lost_at(pod: &PodSnapshot, node: &NodeSnapshot) -> Option<Timestamp> {
-    let silent = matches!(node.readiness, Readiness::NotReady { .. });
+    let silent = matches!(node.readiness, Readiness::Unreachable { .. });
     let ends = pod.deletion.filter(|_| silent)?;
     ends.checked_add(UNREACHABLE_SLACK).ok()
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::run::Run;
 use super::run_error;
 use crate::capacity::Class;
-use crate::claim::{Claim, ClaimStep, Machine, Owner};
+use crate::claim::{ClaimStep, Machine, Owner};
 use crate::cloud::InstanceState;
-use crate::decision;
+use crate::decision::{self, KnownNodes};
 use crate::error::{Cause, Failure, RunError, chain};
 use crate::node::{ClaimAnnotation, Node, NodeSnapshot};
-use crate::progress::{Progress, Step};
+use crate::progress::{Outcome, Progress, Step};
 use crate::retire::release::BackingOff;
 use crate::retire::{End, Purpose, Retirement, Target, record};
 use crate::settle::Awaited;
@@ -29,27 +29,42 @@ enum Leftover {
 }
 
 impl Run<'_> {
-    /// Finishes or releases every leftover, and takes soft taints off. One that fails does not stop the others.
-    pub(super) async fn recover(&mut self) -> Result<(), RunError> {
+    /// Finishes or releases every leftover, and takes soft taints off. One that fails does not stop the others; an
+    /// outcome if what it disturbed does not settle, or an on-demand node came since it was claimed.
+    pub(super) async fn recover(&mut self) -> Result<Option<Outcome>, RunError> {
+        let view = self.live.view();
         let mut leftovers: Vec<Arc<NodeSnapshot>> =
-            self.live.view().nodes().iter().filter(|node| is_leftover(node)).map(Arc::clone).collect();
+            view.nodes().iter().filter(|node| is_leftover(node)).map(Arc::clone).collect();
         leftovers.sort_by_key(|node| (claimed_at(node), node.created_at, node.uid.clone()));
         if self.settings.dry_run {
-            return Ok(());
+            return Ok(None);
         }
+        if let Some(since) = leftovers.iter().filter_map(|node| claimed_at(node)).min() {
+            // What came since an earlier process began is as new to this one as it would have been to that one.
+            let before: Vec<_> = view.nodes().iter().filter(|node| node.created_at <= since).collect();
+            self.known = KnownNodes::of(&before);
+        }
+        drop(view);
         self.harden().await;
         for node in leftovers {
             if self.stop.is_set() {
-                return Ok(());
+                return Ok(Some(Outcome::Stopped));
             }
             self.count_leftover();
             let retirement = self.take_up(&node).await?;
-            if matches!(retirement.end, End::NotLeader) {
+            let (gone, lost) = (matches!(retirement.end, End::Retired), matches!(retirement.end, End::NotLeader));
+            if lost {
                 return Err(RunError::LostLeadership);
             }
-            self.record(retirement);
+            let evicted = retirement.evictions > 0;
+            let awaited = self.record(retirement);
+            if (gone || evicted)
+                && let Some(outcome) = self.settle(&awaited).await?
+            {
+                return Ok(Some(outcome));
+            }
         }
-        Ok(())
+        Ok(None)
     }
 
     async fn take_up(&self, node: &Arc<NodeSnapshot>) -> Result<Retirement, RunError> {
@@ -70,7 +85,7 @@ impl Run<'_> {
             }
             BackingOff::No => End::Postponed,
         };
-        Ok(Retirement { node: reference, end, evictions: 0, awaited: Awaited::default() })
+        Ok(Retirement { node: reference, end, deleted: false, evictions: 0, awaited: Awaited::default() })
     }
 
     async fn assess(&self, node: &Arc<NodeSnapshot>) -> Result<Leftover, RunError> {
@@ -81,6 +96,13 @@ impl Run<'_> {
         if claim.is_none() && node.claim != ClaimAnnotation::Absent {
             return Ok(Leftover::Postpone("its claim was written for another node"));
         }
+        if let Some(claim) = claim.filter(|claim| claim.is_departing() && claim.boot_id == node.boot_id) {
+            // Whatever the cloud names now, or does not name any more: what was deleted is followed to its end.
+            let target = Target { node: Arc::clone(node), machine: claim.machine.clone() };
+            if self.is_going(node, &target.machine).await? {
+                return Ok(Leftover::Await(target));
+            }
+        }
         let Some(target) = self.target(node) else {
             return Ok(Leftover::Release("the cloud knows no machine of this node"));
         };
@@ -88,9 +110,6 @@ impl Run<'_> {
             && let Some(why) = record::mismatch(node, claim, &target.machine)
         {
             return Ok(Leftover::Release(why));
-        }
-        if claim.is_some_and(Claim::is_departing) && self.is_going(node, &target.machine).await? {
-            return Ok(Leftover::Await(target));
         }
         if decision::is_control_plane(node) {
             return Ok(Leftover::Postpone("it is a control-plane node"));

@@ -8,16 +8,14 @@ use futures::stream::{self, FuturesUnordered, StreamExt};
 
 use super::{Settings, run_error};
 use crate::capacity::Class;
-use crate::claim::BackOff;
 use crate::cloud::{CloudFacts, Freshness};
 use crate::decision::KnownNodes;
-use crate::error::{ErrorClass, RunError, chain};
+use crate::error::{RunError, chain};
 use crate::exposure;
 use crate::judge::{Batch, Facts, Judgement, RunFacts, Verdict, judge};
-use crate::memory::{Exhaustion, Memory};
+use crate::memory::Memory;
 use crate::node::{NodeRef, NodeSnapshot, Uid};
-use crate::placement::Shape;
-use crate::ports::{Instant, Lane, Live, Ports, Write};
+use crate::ports::{Instant, Live, Ports};
 use crate::progress::{Outcome, Progress, Report};
 use crate::reason::ReasonKind;
 use crate::retire::{End, Purpose, Retirement, Retirer, Target, record};
@@ -32,10 +30,8 @@ const SURVEY: Duration = Duration::from_mins(2);
 const WRITES: usize = 16;
 /// How often transient reasons are judged again though nothing changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
-/// How often the memory is written anew when somebody else wrote it in between.
-const MEMORY_TRIES: u32 = 3;
 
-type Node = Arc<NodeSnapshot>;
+pub(super) type Node = Arc<NodeSnapshot>;
 
 /// A run under way.
 pub(super) struct Run<'a> {
@@ -45,15 +41,17 @@ pub(super) struct Run<'a> {
     pub(super) stop: &'a Stop,
     pub(super) memory: Memory,
     pub(super) cloud: CloudFacts,
+    /// Something failed, or is waited for, that the cloud's answers may tell of: the next ones are to be new.
+    doubtful: bool,
     /// The machines that the cloud was asked about.
     surveyed: Option<Revision>,
     /// The machines that were last compared with the known ones, and the one among them that has no class yet.
     compared: Option<(Revision, Option<NodeRef>)>,
-    facts: RunFacts,
-    known: KnownNodes,
+    pub(super) facts: RunFacts,
+    pub(super) known: KnownNodes,
     /// Workloads that were told of.
     exposed: BTreeSet<Uid>,
-    report: Report,
+    pub(super) report: Report,
     leftovers: usize,
 }
 
@@ -74,6 +72,7 @@ impl<'a> Run<'a> {
             stop,
             memory,
             cloud: CloudFacts::default(),
+            doubtful: false,
             surveyed: None,
             compared: None,
             facts: RunFacts::default(),
@@ -110,6 +109,10 @@ impl<'a> Run<'a> {
             if let Some(outcome) = self.compare(&view) {
                 return Ok(outcome);
             }
+            if let Batch::Nodes(nodes) = self.judgement(&view).batch() {
+                let chosen: Vec<NodeRef> = nodes.iter().map(|node| node.reference()).collect();
+                self.ask_cloud(&view, &chosen).await?;
+            }
             let targets = match self.judgement(&view).batch() {
                 Batch::AllSpot => return Ok(Outcome::AllSpot),
                 Batch::Nobody(kinds) => return Ok(Outcome::NothingEligible(kinds)),
@@ -130,6 +133,7 @@ impl<'a> Run<'a> {
                     let revision = view.revision();
                     drop(view);
                     self.changed(revision, until).await?;
+                    self.doubtful = self.ports.clock.instant() >= until;
                     continue;
                 }
             };
@@ -142,6 +146,10 @@ impl<'a> Run<'a> {
             drop(view);
             self.facts.begun += targets.len();
             let awaited = self.retire_all(targets).await?;
+            if self.settings.policy.budgets.per_day.is_some() {
+                // A limit of the day must outlive this process, however it ends.
+                self.remember(None).await?;
+            }
             if let Some(outcome) = self.settle(&awaited).await? {
                 return Ok(outcome);
             }
@@ -168,14 +176,14 @@ impl<'a> Run<'a> {
 
     /// Takes the end of a retirement into the report.
     pub(super) fn record(&mut self, retirement: Retirement) -> Awaited {
-        let Retirement { node, end, evictions, awaited } = retirement;
+        let Retirement { node, end, deleted, evictions, awaited } = retirement;
         self.report.evictions += evictions;
+        // The day's limit is one of deletions that were accepted, whenever the node goes.
+        self.facts.retired += u32::from(deleted);
         match end {
-            End::Retired => {
-                self.facts.retired += 1;
-                self.report.retired.push(node);
-            }
+            End::Retired => self.report.retired.push(node),
             End::Released(failure) => {
+                self.doubtful = true;
                 self.facts.failed.insert(node.uid.to_string());
                 self.report.failed.push((node, chain(&failure)));
             }
@@ -183,7 +191,10 @@ impl<'a> Run<'a> {
                 self.facts.failed.insert(node.uid.to_string());
                 self.report.undone.push(node);
             }
-            End::Departing => self.report.departing.push(node),
+            End::Departing => {
+                self.doubtful = true;
+                self.report.departing.push(node);
+            }
             // Not again in this run: the judgement does not see what stands in the way.
             End::Refused => {
                 self.facts.failed.insert(node.uid.to_string());
@@ -194,7 +205,7 @@ impl<'a> Run<'a> {
     }
 
     /// Waits until what was disturbed runs elsewhere, and compares: an outcome if that ends the run.
-    async fn settle(&mut self, awaited: &Awaited) -> Result<Option<Outcome>, RunError> {
+    pub(super) async fn settle(&mut self, awaited: &Awaited) -> Result<Option<Outcome>, RunError> {
         let clock = Arc::clone(&self.ports.clock);
         let began = clock.instant();
         let until = began + self.settings.settle_timeout;
@@ -213,10 +224,12 @@ impl<'a> Run<'a> {
             if clock.instant() >= until {
                 return Ok(Some(Outcome::NotSettled(pending)));
             }
-            let look = if drained_for < REPLACEMENT { until.min(began + REPLACEMENT) } else { until };
+            let look = if drained_for < REPLACEMENT { began + REPLACEMENT } else { clock.instant() + LOOK_AGAIN };
+            let look = until.min(look);
             let revision = view.revision();
             drop(view);
             self.changed(revision, look).await?;
+            self.doubtful = self.unclassified().is_some() && clock.instant() >= look;
         }
     }
 
@@ -251,8 +264,8 @@ impl<'a> Run<'a> {
             return Err(RunError::LostLeadership);
         }
         if !self.settings.dry_run {
-            self.harden().await;
             self.remember(outcome.as_ref().ok()).await?;
+            self.harden().await;
         }
         self.report.outcome = outcome?;
         Ok(self.report)
@@ -273,15 +286,26 @@ impl<'a> Run<'a> {
         Some(Target { node: Arc::clone(node), machine })
     }
 
-    /// Asks the cloud, unless it was asked since the machines last changed.
+    /// Asks the cloud, unless it was asked since the machines last changed and nothing was in doubt.
     pub(super) async fn survey(&mut self, view: &View) -> Result<(), RunError> {
-        if self.surveyed == Some(view.machines()) {
+        if self.surveyed == Some(view.machines()) && !self.doubtful {
             return Ok(());
         }
+        self.ask_cloud(view, &[]).await
+    }
+
+    /// Asks the cloud; everything that is to be known of `chosen`, even what costs a call for each.
+    async fn ask_cloud(&mut self, view: &View, chosen: &[NodeRef]) -> Result<(), RunError> {
         let by = self.ports.clock.instant() + SURVEY;
-        let request = self.ports.cloud.survey(view.nodes(), &[], Freshness::Cached, by);
+        let freshness = if self.doubtful { Freshness::Now } else { Freshness::Cached };
+        let request = self.ports.cloud.survey(view.nodes(), chosen, freshness, by);
         let cloud = within(self.ports, by, "asking the cloud about the nodes", request).await;
         self.cloud = cloud.map_err(|error| run_error(error, RunError::Cloud))?;
+        if self.doubtful {
+            // Nodes that had no class may have one now.
+            self.compared = None;
+        }
+        self.doubtful = false;
         self.surveyed = Some(view.machines());
         Ok(())
     }
@@ -387,84 +411,4 @@ impl<'a> Run<'a> {
             })
             .await;
     }
-
-    /// Writes down how many nodes were retired today, and what is known of spot's capacity. What stands in the way is
-    /// reported: it must not hide how the run ended.
-    async fn remember(&mut self, outcome: Option<&Outcome>) -> Result<(), RunError> {
-        for _try in 0..MEMORY_TRIES {
-            let wanted = self.remembering(outcome);
-            if wanted == self.memory {
-                return Ok(());
-            }
-            let by = self.ports.clock.instant() + REQUEST;
-            let write = Write::new(by, Lane::Planned, Arc::clone(&self.ports.leadership));
-            let cluster = &self.ports.cluster;
-            let error = match within(self.ports, by, "writing the memory", cluster.remember(&wanted, &write)).await {
-                Ok(memory) => {
-                    self.memory = memory;
-                    self.facts.retired = 0;
-                    return Ok(());
-                }
-                Err(error) if error.class == ErrorClass::NotLeader => return Err(RunError::LostLeadership),
-                Err(error) => error,
-            };
-            self.tell(&Progress::Problem { node: None, class: error.class, what: chain(&error) });
-            if error.class.had_no_effect() {
-                return Ok(());
-            }
-            // Somebody else may have written it, or we did and the answer was lost.
-            let by = self.ports.clock.instant() + REQUEST;
-            match within(self.ports, by, "reading the memory", cluster.recall(by)).await {
-                Ok(memory) if is_as_wanted(&memory, &wanted) => return Ok(()),
-                Ok(memory) => self.memory = memory,
-                Err(error) => {
-                    self.tell(&Progress::Problem { node: None, class: error.class, what: chain(&error) });
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The shapes of the spot nodes that are there.
-    fn spot_shapes(&self) -> BTreeSet<Shape> {
-        let view = self.live.view();
-        let spot = view.nodes().iter().filter(|node| self.cloud.class(node.uid.as_str()) == Class::Spot);
-        spot.map(|node| Shape::of(node, node.labels.iter())).collect()
-    }
-
-    fn remembering(&self, outcome: Option<&Outcome>) -> Memory {
-        let now = self.ports.clock.now();
-        let mut memory = self.memory.with_shapes(&self.spot_shapes());
-        if self.facts.retired > 0 {
-            memory = memory.with_retired(self.settings.policy.budgets.day(now), self.facts.retired);
-        }
-        match outcome {
-            Some(Outcome::SpotExhausted(_)) => {
-                let (initial, max) = self.settings.exhaustion;
-                let previous = self.memory.exhausted.map(|exhaustion| exhaustion.back_off);
-                let back_off = BackOff::after(previous, now, initial, max);
-                memory.exhausted = Some(Exhaustion { since: now, back_off });
-            }
-            // Pods of retired nodes found room on spot: the shortage is over.
-            Some(Outcome::AllSpot | Outcome::NothingEligible(_)) if !self.report.retired.is_empty() => {
-                memory.exhausted = None;
-            }
-            Some(
-                Outcome::AllSpot
-                | Outcome::NothingEligible(_)
-                | Outcome::NotSettled(_)
-                | Outcome::Recovered
-                | Outcome::DryRun(_)
-                | Outcome::Stopped,
-            )
-            | None => {}
-        }
-        memory
-    }
-}
-
-/// Whether somebody, probably we, wrote what was to be written.
-fn is_as_wanted(memory: &Memory, wanted: &Memory) -> bool {
-    memory.retired == wanted.retired && memory.exhausted == wanted.exhausted && memory.shapes == wanted.shapes
 }

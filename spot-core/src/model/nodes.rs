@@ -185,7 +185,7 @@ impl World {
         entry.alive = alive;
         let pods: Vec<PodId> = entry.pods.iter().copied().collect();
         self.update_node(id, |node| {
-            node.readiness = if alive { Readiness::Ready } else { Readiness::NotReady { since: now } };
+            node.readiness = if alive { Readiness::Ready } else { Readiness::Unreachable { since: now } };
         });
         for pod in pods {
             self.kubelet_of_pod(pod, alive);

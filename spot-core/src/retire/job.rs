@@ -10,7 +10,7 @@ use super::permit::{DeletableNode, RetiredNode};
 use super::{Halt, Purpose, Retirer, Target, detachment, record};
 use crate::claim::{Claim, ClaimStep, Machine, Owner};
 use crate::cloud::{Deletion, InstanceState};
-use crate::drain::driver::{Drain, Drained};
+use crate::drain::driver::{Drain, Drained, Evictions};
 use crate::drain::machine::DrainPolicy;
 use crate::drain::plan::{self, Force, PodVerdict};
 use crate::error::{Cause, ErrorClass, PortError, chain};
@@ -25,6 +25,8 @@ use crate::wait::{self, REQUEST, within};
 const CONFLICTS: u32 = 8;
 /// How often pods may land on a node after it was empty.
 const PASSES: u32 = 10;
+/// How long a view may take to show a pod that a list has shown.
+const CATCHING_UP: Duration = Duration::from_secs(5);
 /// How often a deletion is asked for when its answer is lost.
 const DELETIONS: u32 = 3;
 /// The pause between two of them.
@@ -43,7 +45,9 @@ pub(super) struct Job<'a> {
     restored: bool,
     /// Until when volumes are waited for, since they were first.
     volumes_until: Option<Instant>,
-    evictions: usize,
+    /// Whether its deletion was asked for.
+    deleting: bool,
+    evictions: Evictions,
     awaited: Awaited,
 }
 
@@ -59,16 +63,23 @@ enum Asked {
 impl<'a> Job<'a> {
     pub(super) fn new(retirer: Retirer<'a>, target: Target, purpose: &'a Purpose) -> Self {
         let Target { node, machine } = target;
+        let claim = record::ours(&node, &purpose.owner()).cloned();
+        let mut awaited = Awaited::of(&retirer.live.view(), &node.name, retirer.rules, purpose.force());
+        if let Some(claim) = &claim {
+            awaited.since(claim.since);
+        }
         Self {
             retirer,
             purpose,
-            awaited: Awaited::of(&retirer.live.view(), &node.name, retirer.rules, purpose.force()),
-            claim: record::ours(&node, &purpose.owner()).cloned(),
+            awaited,
+            // An earlier process may have evicted pods that nobody sees here any more.
+            evictions: Evictions { accepted: 0, possible: claim.is_some() },
+            claim,
             node,
             machine,
             restored: false,
             volumes_until: None,
-            evictions: 0,
+            deleting: false,
         }
     }
 
@@ -84,8 +95,14 @@ impl<'a> Job<'a> {
         self.claim.as_ref()
     }
 
+    pub(super) const fn asked_for_deletion(&self) -> bool {
+        self.deleting
+    }
+
+    /// How many evictions were accepted, and what has to settle: nothing if certainly none was.
     pub(super) fn into_disturbed(self) -> (usize, Awaited) {
-        (self.evictions, self.awaited)
+        let Evictions { accepted, possible } = self.evictions;
+        (accepted, if possible { self.awaited } else { Awaited::default() })
     }
 
     pub(super) async fn work(&mut self) -> Result<(), Halt> {
@@ -103,8 +120,18 @@ impl<'a> Job<'a> {
                 return self.timed(Step::AwaitGone, async |job| job.await_gone(until).await).await;
             }
             self.reach(Step::Drain, ClaimStep::Tainted).await?;
+            self.let_view_catch_up().await?;
         }
         Err(Halt::Failed(Step::Drain, Cause::Mismatch("pods land on it again and again, though it is cordoned")))
+    }
+
+    /// Gives the watches time to show what a list has shown: the drain sees only what they have.
+    async fn let_view_catch_up(&self) -> Result<(), Halt> {
+        let Retirer { ports, live, stop, .. } = self.retirer;
+        let revision = live.view().revision();
+        let until = ports.clock.instant() + CATCHING_UP;
+        let changed = wait::change(ports, live, stop, revision, until).await;
+        changed.map_err(|error| Halt::call(Step::Drain, error))
     }
 
     /// Awaits the end of a node that an earlier process had deleted.
@@ -273,6 +300,7 @@ impl<'a> Job<'a> {
             return Err(Halt::Undone(Undo::ClaimRemoved));
         };
         let retired = RetiredNode::new(Arc::clone(&self.node), claim);
+        self.deleting = true;
         let mut tries = 1;
         loop {
             let error = match self.ask_for_deletion(&retired).await {
@@ -285,12 +313,15 @@ impl<'a> Job<'a> {
                 }
                 Err(error) => error,
             };
+            if error.class == ErrorClass::NotLeader {
+                return Err(Halt::NotLeader);
+            }
             if error.class.had_no_effect() && tries == 1 {
                 return Err(Halt::call(Step::Delete, error));
             }
             // An earlier try may have worked: whatever this one says, nothing may be taken back.
+            let why = format!("its deletion was asked for, and not answered: {}", chain(&error));
             if error.class.had_no_effect() || tries == DELETIONS {
-                let why = format!("its deletion was asked for, and not answered: {}", chain(&error));
                 return Err(Halt::Departing(why));
             }
             self.retirer.report(&Progress::Problem {
@@ -300,10 +331,22 @@ impl<'a> Job<'a> {
             });
             tries += 1;
             ports.clock.sleep_until(ports.clock.instant() + DELETION_PAUSE).await;
+            if !self.may_ask_again().await {
+                return Err(Halt::Departing(why));
+            }
         }
         let took = ports.clock.instant().since(began);
         self.retirer.report(&Progress::StepDone { node, step: Step::Delete, took });
         Ok(Asked::Going)
+    }
+
+    /// Whether all that allowed the first try still holds: nobody took the node back, and it is empty.
+    async fn may_ask_again(&self) -> bool {
+        let view = self.retirer.live.view();
+        let kept =
+            view.node(self.node.uid.as_str()).is_none_or(|node| record::taken_back(node, &self.owner()).is_none());
+        drop(view);
+        kept && matches!(self.is_empty().await, Ok(true))
     }
 
     async fn ask_for_deletion(&self, retired: &RetiredNode) -> Result<Erased, PortError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Retirer, record};
 use crate::claim::{BackOff, Claim, Owner};
-use crate::error::{ErrorClass, chain};
+use crate::error::{ErrorClass, PortError, chain};
 use crate::node::{Node, NodeRef, NodeSnapshot};
 use crate::ports::{Instant, Lane, NodeChange, Write, Written};
 use crate::progress::Progress;
@@ -15,6 +15,9 @@ use crate::wait::within;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+
+/// How often a write that met another version is made anew at once.
+const CONFLICTS: u32 = 8;
 
 /// Whether the node is left alone for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +66,7 @@ impl Retirer<'_> {
     ) -> bool {
         let clock = &self.ports.clock;
         let mut pause = FIRST_PAUSE;
+        let mut conflicts = 0;
         let Some(mut current) = self.live.view().node(node.uid.as_str()).cloned() else { return true };
         loop {
             let wanted = change(&current);
@@ -78,12 +82,18 @@ impl Retirer<'_> {
                     .await
                 {
                     Ok(Written::Applied(_) | Written::Gone) => return true,
-                    Ok(Written::Conflict(newer)) => {
+                    // Somebody else got in between: at once again, unless that goes on and on.
+                    Ok(Written::Conflict(newer)) if conflicts < CONFLICTS => {
+                        conflicts += 1;
                         current = newer;
                         continue;
                     }
+                    Ok(Written::Conflict(_)) => {
+                        PortError::new(ErrorClass::Transient, format!("node {node} is written by others all the time"))
+                    }
                     Err(error) => error,
                 };
+            conflicts = 0;
             self.report(&Progress::Problem { node: Some(node.clone()), class: error.class, what: chain(&error) });
             if error.class == ErrorClass::NotLeader || clock.instant() + pause >= until {
                 return false;

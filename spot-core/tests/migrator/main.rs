@@ -11,6 +11,7 @@
 mod cases;
 mod faults;
 mod flow;
+mod handover;
 mod operator;
 mod scale;
 mod volumes;

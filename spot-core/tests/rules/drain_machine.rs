@@ -417,6 +417,8 @@ fn pods_of_a_silent_node_count_as_gone_a_minute_after_their_grace_period() {
     bench.now = second(30 + 61);
     assert_eq!(bench.evicts(), [] as [&str; 0], "a node that answers");
     bench.node = NodeSnapshot { readiness: Readiness::NotReady { since: noon() }, ..bench.node };
+    assert_eq!(bench.evicts(), [] as [&str; 0], "a kubelet that says it is not ready still tells which pods it has");
+    bench.node = NodeSnapshot { readiness: Readiness::Unreachable { since: noon() }, ..bench.node };
     bench.now = second(30 + 59);
     assert_eq!(bench.evicts(), [] as [&str; 0], "a second too early");
     assert_eq!(bench.wake(), second(30 + 60), "nothing else tells that the time has come");

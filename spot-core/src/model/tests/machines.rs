@@ -308,7 +308,7 @@ fn a_silent_kubelet_stops_no_pods_until_it_speaks_again() {
         world.delete_pod(&pod);
     });
     tester.pass(60 * SECOND);
-    assert!(matches!(node(&model, "od-1").readiness, Readiness::NotReady { .. }));
+    assert!(matches!(node(&model, "od-1").readiness, Readiness::Unreachable { .. }));
     assert!(refs(&model, "web").contains(&pod));
     model.with(|world| world.set_kubelet("od-1", true));
     assert!(!refs(&model, "web").contains(&pod));
