@@ -385,7 +385,7 @@ impl Default for LeaderElection {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct State {
-    /// Namespace of the ConfigMap and the lease; empty: the pod's own.
+    /// Namespace of the ConfigMap and the lease; empty: the pod's own, and outside a pod it must be named.
     pub(super) namespace: String,
     /// Name of the ConfigMap.
     pub(super) config_map: Named,
