@@ -66,7 +66,7 @@ items:
     assert_eq!(node.back_off, Some(BackOff { until, count: 2 }));
     assert_eq!((node.provider_id.as_str(), node.unschedulable, node.boot_id.as_str()), ("aws:///a/i-1", true, "b1"));
     let since = "2026-01-01T10:00:00Z".parse().unwrap();
-    assert_eq!(node.readiness, Readiness::NotReady { since });
+    assert_eq!(node.readiness, Readiness::Unreachable { since });
     let time_added = "2026-01-01T00:00:01Z".parse().ok();
     let first = Taint { time_added, ..Taint::new("k", "v", Effect::NoSchedule) };
     assert_eq!(node.taints, [first, Taint::new("bare", "", Effect::PreferNoSchedule)]);
@@ -78,6 +78,21 @@ fn a_node_that_no_kubelet_has_reported_is_not_ready_since_its_birth() {
     silent["status"] = json!({});
     let view = view(&silent.to_string()).unwrap();
     assert_eq!(view.nodes()[0].readiness, Readiness::NotReady { since: view.nodes()[0].created_at });
+}
+
+#[test]
+fn a_kubelet_that_says_no_is_told_from_one_that_nobody_has_heard_of() {
+    let since = "2026-01-01T10:00:00Z".parse().unwrap();
+    for (status, readiness) in [
+        ("False", Readiness::NotReady { since }),
+        ("Unknown", Readiness::Unreachable { since }),
+        ("True", Readiness::Ready),
+    ] {
+        let mut one = node("a", "1");
+        let ready = json!({"type": "Ready", "status": status, "lastTransitionTime": "2026-01-01T10:00:00Z"});
+        one["status"] = json!({"conditions": [ready]});
+        assert_eq!(view(&one.to_string()).unwrap().nodes()[0].readiness, readiness, "{status}");
+    }
 }
 
 fn one_pod(change: impl FnOnce(&mut Value)) -> std::sync::Arc<spot_core::pod::PodSnapshot> {
