@@ -36,13 +36,20 @@ pub fn output_of(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("the programs print UTF-8")
 }
 
-/// The repository's top level.
+/// The repository's top level: of the package that cargo runs, which may be another checkout than the one in which this
+/// was compiled, where both share a target directory.
 ///
 /// # Panics
-/// Never: this package is a folder of it.
+/// Never: each package is a folder of it.
 #[must_use]
 pub fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is a folder of the workspace")
+    static TOP: OnceLock<PathBuf> = OnceLock::new();
+    TOP.get_or_init(|| {
+        #[expect(clippy::disallowed_methods, reason = "how cargo says which package it runs")]
+        let package = std::env::var_os("CARGO_MANIFEST_DIR");
+        let package = package.map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        package.parent().expect("the package is a folder of the workspace").to_owned()
+    })
 }
 
 /// `tests/run` says where it built the programs; under a plain `cargo test` they are built here.
