@@ -17,7 +17,7 @@ use crate::claim::{Claim, Owner};
 use crate::cloud::CloudFacts;
 use crate::decision::{self, Rank, is_control_plane, rank};
 use crate::drain::plan::{self, DrainRules, Force, PodVerdict};
-use crate::memory::Memory;
+use crate::memory::{Exhaustion, Memory};
 use crate::node::{Node, Readiness, Uid, key};
 use crate::placement::{Needs, Terms};
 use crate::pod::PodSnapshot;
@@ -213,12 +213,16 @@ fn overall<N: Node>(nodes: &[N], facts: &Facts<'_>, policy: &Policy, now: Timest
     reasons
 }
 
-/// A spot node that came since the shortage was found ends it.
+/// Until when spot counts as exhausted, unless the shortage is over.
 fn exhausted_until<N: Node>(nodes: &[N], facts: &Facts<'_>, now: Timestamp) -> Option<Timestamp> {
     let until = facts.memory.exhausted_until(now)?;
-    let since = facts.memory.exhausted.map_or(Timestamp::MIN, |exhaustion| exhaustion.since);
-    let relieved = nodes.iter().any(|node| node.created_at() > since && facts.cloud.class(node.uid()) == Class::Spot);
+    let relieved = facts.memory.exhausted.is_some_and(|shortage| is_relieved(nodes, facts.cloud, &shortage));
     (!relieved).then_some(until)
+}
+
+/// Whether a spot node has come since the shortage was found, which ends it.
+pub(crate) fn is_relieved<N: Node>(nodes: &[N], cloud: &CloudFacts, shortage: &Exhaustion) -> bool {
+    nodes.iter().any(|node| node.created_at() > shortage.since && cloud.class(node.uid()) == Class::Spot)
 }
 
 impl<'a, N: Node> Judgement<'a, N> {

@@ -27,6 +27,9 @@ use crate::settle::Awaited;
 use crate::stop::Stop;
 use crate::wait::REQUEST;
 
+/// How often a write that met another version is made anew at once: each time somebody else got in between.
+const CONFLICTS: u32 = 8;
+
 /// What a node is retired for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::run::{Node, Run};
+use super::run::Run;
 use crate::capacity::Class;
 use crate::claim::BackOff;
 use crate::error::{ErrorClass, RunError, chain};
+use crate::judge::is_relieved;
 use crate::memory::{Exhaustion, Memory};
 use crate::placement::Shape;
 use crate::ports::{Lane, Write};
@@ -55,13 +56,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether a spot node has come since the shortage was found, which ends it.
-    fn is_relieved(&self, shortage: &Exhaustion) -> bool {
-        let view = self.live.view();
-        let spot = |node: &Node| self.cloud.class(node.uid.as_str()) == Class::Spot;
-        view.nodes().iter().any(|node| node.created_at > shortage.since && spot(node))
-    }
-
     /// The shapes of the spot nodes that are there.
     fn spot_shapes(&self) -> BTreeSet<Shape> {
         let view = self.live.view();
@@ -78,8 +72,11 @@ impl Run<'_> {
         match outcome {
             Some(Outcome::SpotExhausted(_)) => {
                 let (initial, max) = self.settings.exhaustion;
-                let previous =
-                    self.memory.exhausted.filter(|known| !self.is_relieved(known)).map(|known| known.back_off);
+                let previous = self
+                    .memory
+                    .exhausted
+                    .filter(|known| !is_relieved(self.live.view().nodes(), &self.cloud, known))
+                    .map(|known| known.back_off);
                 let back_off = BackOff::after(previous, now, initial, max);
                 memory.exhausted = Some(Exhaustion { since: now, back_off });
             }

@@ -31,7 +31,7 @@ const WRITES: usize = 16;
 /// How often transient reasons are judged again though nothing changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
-pub(super) type Node = Arc<NodeSnapshot>;
+type Node = Arc<NodeSnapshot>;
 
 /// A run under way.
 pub(super) struct Run<'a> {

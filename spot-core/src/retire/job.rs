@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::{self, Either};
 
 use super::permit::{DeletableNode, RetiredNode};
-use super::{Halt, Purpose, Retirer, Target, detachment, record};
+use super::{CONFLICTS, Halt, Purpose, Retirer, Target, detachment, record};
 use crate::claim::{Claim, ClaimStep, Machine, Owner};
 use crate::cloud::{Deletion, InstanceState};
 use crate::drain::driver::{Drain, Drained, Evictions};
@@ -21,8 +21,6 @@ use crate::settle::Awaited;
 use crate::view::View;
 use crate::wait::{self, REQUEST, within};
 
-/// How often a write that met another version is made anew: each time somebody else got in between.
-const CONFLICTS: u32 = 8;
 /// How often pods may land on a node after it was empty.
 const PASSES: u32 = 10;
 /// How long a view may take to show a pod that a list has shown.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Retirer, record};
+use super::{CONFLICTS, Retirer, record};
 use crate::claim::{BackOff, Claim, Owner};
 use crate::error::{ErrorClass, PortError, chain};
 use crate::node::{Node, NodeRef, NodeSnapshot};
@@ -15,9 +15,6 @@ use crate::wait::within;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
-
-/// How often a write that met another version is made anew at once.
-const CONFLICTS: u32 = 8;
 
 /// Whether the node is left alone for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
