@@ -82,6 +82,12 @@ fn a_better_preference_wins_over_age_and_uid_for_every_pair() {
 }
 
 #[test]
+fn each_preference_has_its_word_in_reports() {
+    let words = "already_selected unschedulable to_be_deleted deletion_candidate ordinary hosts_migrator";
+    assert_eq!(Preference::ALL.map(Preference::as_str).to_vec(), words.split(' ').collect::<Vec<_>>());
+}
+
+#[test]
 fn only_the_value_true_of_a_mark_counts_and_only_as_a_label() {
     for key in [key::SELECTED, key::COST_MANAGER_SELECTED] {
         for (value, counts) in [("true", true), ("false", false), ("True", false), ("1", false), ("", false)] {
@@ -416,17 +422,21 @@ proptest! {
                 machines.push(&node.provider_id);
             }
         }
-        let mut expected: Option<&NodeSnapshot> = None;
-        for (node, class) in &third {
-            let seen = uids.contains(&&node.uid)
-                || (!node.provider_id.is_empty() && machines.contains(&node.provider_id.as_str()));
-            let control_plane = node.labels.contains_key("node-role.kubernetes.io/control-plane");
-            if *class == Class::OnDemand && !seen && !control_plane {
-                let older = expected.is_none_or(|best| (node.created_at, &node.uid) < (best.created_at, &best.uid));
-                expected = if older { Some(node) } else { expected };
+        let oldest_stranger = |wanted: Class| {
+            let mut oldest: Option<&NodeSnapshot> = None;
+            for (node, class) in &third {
+                let seen = uids.contains(&&node.uid)
+                    || (!node.provider_id.is_empty() && machines.contains(&node.provider_id.as_str()));
+                let control_plane = node.labels.contains_key("node-role.kubernetes.io/control-plane");
+                if *class == wanted && !seen && !control_plane {
+                    let older = oldest.is_none_or(|best| (node.created_at, &node.uid) < (best.created_at, &best.uid));
+                    oldest = if older { Some(node) } else { oldest };
+                }
             }
-        }
+            oldest
+        };
         let nodes = only_nodes(&third);
-        prop_assert_eq!(known.created(&nodes, class_of(&third)), expected);
+        prop_assert_eq!(known.created(&nodes, class_of(&third)), oldest_stranger(Class::OnDemand));
+        prop_assert_eq!(known.unclassified(&nodes, class_of(&third)), oldest_stranger(Class::Unknown));
     }
 }
