@@ -104,6 +104,8 @@ struct Tracked {
     blocked_since: Option<Instant>,
     reported: Option<Instant>,
     attempts: u32,
+    /// It is deleted, no longer evicted.
+    deleting: bool,
 }
 
 /// The drain of one node.
@@ -185,7 +187,7 @@ impl Machine {
                 Ready::Now { .. } if in_flight >= IN_FLIGHT => break,
                 Ready::Now { budget, delete } => {
                     in_flight += 1;
-                    self.ask(pod, budget);
+                    self.ask(pod, budget, delete);
                     removals.push(Removal { pod: pod.reference(), grace: self.grace(pod, now), delete });
                 }
             }
@@ -200,7 +202,11 @@ impl Machine {
         if let Some(tracked) = self.pods.get(&pod.uid) {
             match &tracked.state {
                 State::Asked(_) | State::Accepted | State::Denied(_) => return Ready::Never,
-                State::Waiting { .. } if delete => return Ready::Now { budget: None, delete },
+                // Whatever an eviction waits for, the first deletion does not.
+                State::Waiting { until, .. } if delete && (!tracked.deleting || now >= *until) => {
+                    return Ready::Now { budget: None, delete };
+                }
+                State::Waiting { until, .. } if delete => return Ready::Later(*until),
                 State::Waiting { until, budget, .. } => {
                     let moved = budget.as_ref().is_some_and(|(budget, version)| {
                         view.budget(budget).is_none_or(|now| now.resource_version != *version && !now.refuses(pod))
@@ -253,7 +259,7 @@ impl Machine {
         }
     }
 
-    fn ask(&mut self, pod: &PodSnapshot, budget: Option<(BudgetRef, String)>) {
+    fn ask(&mut self, pod: &PodSnapshot, budget: Option<(BudgetRef, String)>, delete: bool) {
         if let Some((key, version)) = &budget {
             let asked = self.asked.entry(key.clone()).or_insert_with(|| (version.clone(), 0));
             if asked.0 != *version {
@@ -262,7 +268,9 @@ impl Machine {
             asked.1 = asked.1.saturating_add(1);
         }
         let tracked = self.pods.entry(pod.uid.clone()).or_insert_with(Tracked::new);
-        tracked.attempts = tracked.attempts.saturating_add(1);
+        // The first deletion has nothing to do with how often evictions failed.
+        tracked.attempts = if delete && !tracked.deleting { 1 } else { tracked.attempts.saturating_add(1) };
+        tracked.deleting = delete;
         tracked.state = State::Asked(budget);
     }
 
@@ -385,7 +393,7 @@ impl Machine {
 
 impl Tracked {
     const fn new() -> Self {
-        Self { state: State::Asked(None), blocked_since: None, reported: None, attempts: 0 }
+        Self { state: State::Asked(None), blocked_since: None, reported: None, attempts: 0, deleting: false }
     }
 }
 

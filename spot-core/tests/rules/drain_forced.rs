@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use spot_core::drain::machine::{DrainPolicy, Removal};
 use spot_core::drain::plan::DrainRules;
+use spot_core::error::ErrorClass;
 use spot_core::node::key;
 use spot_core::pod::PodSnapshot;
 use spot_core::ports::EvictAnswer;
@@ -41,6 +42,28 @@ fn rb_15_a_forced_drain_evicts_at_once_caps_the_grace_and_deletes_what_budgets_h
     let (removals, _) = bench.work();
     assert_eq!(by_name(&removals), [("c", None, true)]);
     assert_eq!(bench.work().0, [], "once");
+}
+
+#[test]
+fn a_deletion_that_fails_is_asked_for_again_after_a_pause_that_grows_and_not_past_the_end() {
+    let mut bench = Bench::new(forced());
+    bench.now = second(60);
+    bench.put(with_grace("c", 5));
+    bench.budget(budget("c", 0));
+    let mut asked = Vec::new();
+    while bench.now < second(110) {
+        let (removals, _) = bench.work();
+        if !removals.is_empty() {
+            assert_eq!(by_name(&removals), [("c", None, true)]);
+            asked.push(bench.now);
+            bench.fails("c", ErrorClass::Transient);
+            assert_eq!(bench.work().0, [], "not at once");
+        }
+        bench.now = bench.wake();
+    }
+    let pauses: Vec<_> = asked.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+    assert!(asked.len() >= 4 && pauses.is_sorted() && pauses[0] >= secs(1), "{asked:?}");
+    assert_eq!(bench.failure(), ["shop/c (the API server fails: evicting a pod)"]);
 }
 
 #[test]
