@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use spot_core::NodeSnapshot;
-use spot_core::claim::{BackOff, Claim, ClaimRecord, ClaimStep, Owner};
+use spot_core::claim::{BackOff, Claim, ClaimRecord, ClaimStep, InstanceId, Owner};
 use spot_core::node::{ClaimAnnotation, Node};
 
 use crate::support::build::{annotated, claim, node, noon, secs, uid};
@@ -36,6 +36,13 @@ fn steps_are_read_back_as_they_were_written_and_follow_the_work() {
     }
     assert_eq!(ClaimStep::parse("Draining"), None);
     assert_eq!(ClaimStep::parse(""), None);
+}
+
+#[test]
+fn an_instance_goes_by_the_name_that_the_cloud_gave_it() {
+    let instance = InstanceId::new("i-0abc");
+    assert_eq!(instance.as_str(), "i-0abc");
+    assert_eq!(instance.to_string(), "i-0abc");
 }
 
 #[test]
