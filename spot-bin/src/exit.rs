@@ -96,27 +96,11 @@ impl From<anyhow::Error> for Fault {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     use rstest::rstest;
-    use spot_core::node::{NodeRef, Uid};
 
     use super::*;
-
-    fn node() -> NodeRef {
-        NodeRef { name: Arc::from("a"), uid: Uid::new("1"), resource_version: None }
-    }
-
-    fn report(outcome: Outcome) -> Report {
-        Report {
-            outcome,
-            retired: Vec::new(),
-            failed: Vec::new(),
-            undone: Vec::new(),
-            departing: Vec::new(),
-            evictions: 0,
-        }
-    }
+    use crate::sample::{node, report};
 
     #[rstest]
     #[case(Outcome::AllSpot, 0)]

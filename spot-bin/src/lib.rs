@@ -20,6 +20,8 @@ pub mod operator;
 pub mod output;
 pub mod plan;
 pub mod run;
+#[cfg(test)]
+mod sample;
 pub mod schedule;
 pub mod settings;
 pub mod signals;

@@ -35,7 +35,10 @@ impl Observer for Log {
             }
             Progress::StepStarted { node, step } => debug!(%node, %step, outcome = "begun", "step"),
             Progress::StepDone { node, step, took } => {
-                info!(%node, %step, outcome = "done", seconds = took.as_secs_f64(), "step");
+                info!(%node, %step, outcome = "done", duration = took.as_secs_f64(), "step");
+            }
+            Progress::StepHalted { node, step, halted, took } => {
+                info!(%node, %step, outcome = halted.as_str(), duration = took.as_secs_f64(), "step");
             }
             Progress::Evicted { node, pod, answered } => match answered {
                 Answered::Accepted | Answered::Gone | Answered::Blocked => {
@@ -48,7 +51,7 @@ impl Observer for Log {
             }
             Progress::Retired { node } => info!(%node, "node retired"),
             Progress::Released { node, step, why } => {
-                error!(%node, %step, outcome = "failed", why, "node released: its retirement failed");
+                error!(%node, %step, why, "node released: its retirement failed");
             }
             Progress::Undone { node, undo } => warn!(%node, %undo, "node released: a person took it back"),
             Progress::Departing { node, why } => {
@@ -59,7 +62,7 @@ impl Observer for Log {
             }
             Progress::Problem { node, class, what } => problem(node.as_ref(), *class, what),
             Progress::RunEnded { report } => ended(report),
-            Progress::RunFailed { why } => error!(why, "run failed"),
+            Progress::RunFailed { class, why } => error!(class = class.as_str(), why, "run failed"),
             Progress::NextRun { at } => info!(%at, "next run"),
         }
     }
@@ -102,9 +105,10 @@ mod tests {
     use serde_json::Value;
     use spot_core::node::Uid;
     use spot_core::pod::PodRef;
-    use spot_core::progress::Step;
+    use spot_core::progress::{Halted, Step};
 
     use super::*;
+    use crate::sample::{node, report};
 
     /// What was written.
     #[derive(Clone, Default)]
@@ -140,24 +144,20 @@ mod tests {
         text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
     }
 
-    fn node() -> NodeRef {
-        NodeRef { name: "node-1".into(), uid: Uid::new("1"), resource_version: None }
-    }
-
     #[test]
     fn each_step_has_one_line_with_node_step_outcome_and_duration() {
         let step = Step::Drain;
         let lines = lines(&[
             Progress::StepStarted { node: node(), step },
             Progress::StepDone { node: node(), step, took: Duration::from_millis(1_500) },
-            Progress::Released { node: node(), step, why: "drain failed: 1 pod".to_owned() },
+            Progress::StepStarted { node: node(), step },
+            Progress::StepHalted { node: node(), step, halted: Halted::Failed, took: Duration::from_secs(2) },
         ]);
-        let expected = [
+        let line = |outcome, duration| {
             serde_json::json!({"level": "INFO", "message": "step", "node": "node-1", "step": "drain",
-                "outcome": "done", "seconds": 1.5}),
-            serde_json::json!({"level": "ERROR", "message": "node released: its retirement failed", "node": "node-1",
-                "step": "drain", "outcome": "failed", "why": "drain failed: 1 pod"}),
-        ];
+                "outcome": outcome, "duration": duration})
+        };
+        let expected = [line("done", 1.5), line("failed", 2.0)];
         assert_eq!(lines, expected);
     }
 
@@ -171,14 +171,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_run_names_the_node_that_ended_it() {
-        let report = Report {
-            outcome: Outcome::SpotExhausted(node()),
-            retired: vec![node()],
-            failed: Vec::new(),
-            undone: Vec::new(),
-            departing: Vec::new(),
-            evictions: 3,
-        };
+        let report = Report { retired: vec![node()], evictions: 3, ..report(Outcome::SpotExhausted(node())) };
         let lines = lines(&[Progress::RunEnded { report }]);
         assert_eq!((&lines[0]["outcome"], &lines[0]["detail"]), (&"spot_exhausted".into(), &"node node-1 came".into()));
         assert_eq!((&lines[0]["retired"], &lines[0]["evictions"]), (&1.into(), &3.into()));

@@ -34,6 +34,7 @@ pub struct Metrics {
     pods_moved: IntCounter,
     retired: IntCounter,
     runs: IntCounterVec,
+    run_failures: IntCounterVec,
     problems: IntCounterVec,
     last_success: Gauge,
     next_run: Gauge,
@@ -116,6 +117,12 @@ impl Metrics {
                 "Runs that ended, by their outcome.",
                 "outcome",
                 OutcomeKind::ALL.map(OutcomeKind::as_str),
+            )?,
+            run_failures: make.counters(
+                "spot_migrator_run_failures_total",
+                "Runs that could not go on, by class.",
+                "class",
+                ErrorClass::ALL.map(ErrorClass::as_str),
             )?,
             problems: make.counters(
                 "spot_migrator_problems_total",
@@ -201,12 +208,19 @@ impl Observer for Metrics {
                     self.last_success.set(seconds(at));
                 }
             }
-            Progress::RunFailed { why: _ } => self.failure.inc(),
+            Progress::RunFailed { class, why: _ } => {
+                self.run_failures.with_label_values(&[class.as_str()]).inc();
+                // Another process goes on with it.
+                if *class != ErrorClass::NotLeader {
+                    self.failure.inc();
+                }
+            }
             Progress::NextRun { at } => self.next_run.set(seconds(*at)),
             Progress::WouldRetire { .. }
             | Progress::Waiting { .. }
             | Progress::Exposed { .. }
             | Progress::StepStarted { .. }
+            | Progress::StepHalted { .. }
             | Progress::PodBlocked { .. }
             | Progress::Undone { .. }
             | Progress::Departing { .. }
@@ -301,12 +315,12 @@ fn seconds(at: Timestamp) -> f64 {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use spot_core::node::{NodeRef, Uid};
+    use spot_core::progress::Halted;
 
     use super::*;
+    use crate::sample::{node, report};
 
     fn metrics() -> Metrics {
         Metrics::new().expect("names are distinct")
@@ -322,21 +336,6 @@ mod tests {
                 (name.to_owned(), value.to_owned())
             })
             .collect()
-    }
-
-    fn node() -> NodeRef {
-        NodeRef { name: Arc::from("ip-10-0-0-1"), uid: Uid::new("1"), resource_version: None }
-    }
-
-    fn report(outcome: Outcome) -> Report {
-        Report {
-            outcome,
-            retired: Vec::new(),
-            failed: Vec::new(),
-            undone: Vec::new(),
-            departing: Vec::new(),
-            evictions: 0,
-        }
     }
 
     #[test]
@@ -358,6 +357,8 @@ mod tests {
         expected.extend(Step::ALL.map(|step| word("step_duration_seconds_count", "step", step.as_str())));
         expected.extend(Answered::ALL.map(|answer| word("evictions_total", "answer", answer.as_str())));
         expected.extend(OutcomeKind::ALL.map(|kind| word("runs_total", "outcome", kind.as_str())));
+        expected.extend(ErrorClass::ALL.map(|class| word("run_failures_total", "class", class.as_str())));
+        expected.extend(ErrorClass::ALL.map(|class| word("problems_total", "class", class.as_str())));
         for name in expected {
             assert_eq!(series.get(&name).map(String::as_str), Some("0"), "{name}");
         }
@@ -372,9 +373,11 @@ mod tests {
         let events = [
             Progress::Retired { node: node() },
             Progress::StepDone { node: node(), step: Step::Drain, took: Duration::from_secs(7) },
+            Progress::StepHalted { node: node(), step: Step::Drain, halted: Halted::Failed, took: Duration::ZERO },
             Progress::Released { node: node(), step: Step::Drain, why: "a budget".to_owned() },
             Progress::Problem { node: None, class: ErrorClass::Timeout, what: "no answer".to_owned() },
             Progress::RunEnded { report: report(Outcome::AllSpot) },
+            Progress::RunFailed { class: ErrorClass::Denied, why: "no right".to_owned() },
         ];
         for event in events {
             metrics.observe(Timestamp::UNIX_EPOCH, &event);
@@ -415,8 +418,15 @@ mod tests {
         let metrics = metrics();
         let failed = Report { failed: vec![(node(), "a budget".to_owned())], ..report(Outcome::AllSpot) };
         metrics.observe(Timestamp::UNIX_EPOCH, &Progress::RunEnded { report: failed });
-        metrics.observe(Timestamp::UNIX_EPOCH, &Progress::RunFailed { why: "no answer".to_owned() });
+        let fails = |class| {
+            let why = "no answer".to_owned();
+            metrics.observe(Timestamp::UNIX_EPOCH, &Progress::RunFailed { class, why });
+        };
+        fails(ErrorClass::Timeout);
+        fails(ErrorClass::NotLeader);
         let series = series(&metrics);
+        assert_eq!(series["spot_migrator_run_failures_total{class=\"timeout\"}"], "1");
+        assert_eq!(series["spot_migrator_run_failures_total{class=\"not_leader\"}"], "1", "another process goes on");
         assert_eq!(series["spot_migrator_operation_failure_total"], "2");
         assert_eq!(series["cost_manager_spot_migrator_operation_failure_total"], "2");
         assert_eq!(series["spot_migrator_operation_success_total"], "0");

@@ -147,9 +147,6 @@ pub enum Cause {
     /// A record, the node and the cloud do not agree.
     #[error("{0}")]
     Mismatch(&'static str),
-    /// The step's time was up.
-    #[error("it took longer than {} s", .0.as_secs())]
-    TimedOut(std::time::Duration),
 }
 
 fn count(pods: usize) -> String {
@@ -189,6 +186,17 @@ pub enum RunError {
     /// Somebody else leads.
     #[error("lost the leadership")]
     LostLeadership,
+}
+
+impl RunError {
+    /// What can be done about it.
+    #[must_use]
+    pub const fn class(&self) -> ErrorClass {
+        match self {
+            Self::Cluster(error) | Self::Cloud(error) | Self::Memory(error) => error.class,
+            Self::LostLeadership => ErrorClass::NotLeader,
+        }
+    }
 }
 
 /// An error with its causes, outermost first, on one line.

@@ -96,25 +96,21 @@ impl Migrator {
     /// # Errors
     /// When the leadership is lost: the process has to end.
     pub async fn run(&self, stop: &Stop) -> Result<(), RunError> {
-        self.while_leading(async {
-            self.recover_until_done(stop).await?;
-            let mut ran = self.ports.clock.now();
-            loop {
-                // Ticks that passed meanwhile are left out, and a clock that was set back does not bring one back.
-                let chosen = self.ports.clock.now();
-                let Some(tick) = self.settings.schedule.next_after(ran.max(chosen)) else { break };
-                self.report(&Progress::NextRun { at: tick });
-                match self.wait_for(tick, chosen, stop).await {
-                    Waited::Reached => {}
-                    Waited::Stopped => return Ok(()),
-                    Waited::ClockSetBack => continue,
-                }
-                self.told(self.migrate_now(stop, Begin::New).await)?;
-                ran = tick;
+        self.recover_until_done(stop).await?;
+        let mut ran = self.ports.clock.now();
+        loop {
+            // Ticks that passed meanwhile are left out, and a clock that was set back does not bring one back.
+            let chosen = self.ports.clock.now();
+            let Some(tick) = self.settings.schedule.next_after(ran.max(chosen)) else { return Ok(()) };
+            self.report(&Progress::NextRun { at: tick });
+            match self.while_leading(self.wait_for(tick, chosen, stop)).await? {
+                Waited::Reached => {}
+                Waited::Stopped => return Ok(()),
+                Waited::ClockSetBack => continue,
             }
-            Ok(())
-        })
-        .await
+            unless_lost(self.migrate(stop).await)?;
+            ran = tick;
+        }
     }
 
     /// One run. Leftovers of an earlier process are finished or released first, and then no new node is begun.
@@ -122,7 +118,7 @@ impl Migrator {
     /// # Errors
     /// When the cluster, the cloud or the memory could not be read, or the leadership is lost.
     pub async fn once(&self, stop: &Stop) -> Result<Report, RunError> {
-        self.reported(self.while_leading(self.migrate_now(stop, Begin::UnlessLeftovers)).await)
+        self.reported(self.migrate_now(stop, Begin::UnlessLeftovers)).await
     }
 
     /// One run that begins new nodes even after leftovers.
@@ -130,7 +126,7 @@ impl Migrator {
     /// # Errors
     /// When the cluster, the cloud or the memory could not be read, or the leadership is lost.
     pub async fn migrate(&self, stop: &Stop) -> Result<Report, RunError> {
-        self.reported(self.while_leading(self.migrate_now(stop, Begin::New)).await)
+        self.reported(self.migrate_now(stop, Begin::New)).await
     }
 
     /// Finishes or releases what an earlier process claimed, one node at a time, and begins no new node.
@@ -138,7 +134,7 @@ impl Migrator {
     /// # Errors
     /// When the cluster or the cloud could not be read, or the leadership is lost.
     pub async fn recover(&self, stop: &Stop) -> Result<Report, RunError> {
-        self.reported(self.while_leading(self.recover_now(stop)).await)
+        self.reported(self.recover_now(stop)).await
     }
 
     /// Recovers, again and again while the cluster or the cloud can't be read: a leftover must not stay as it is until
@@ -146,18 +142,12 @@ impl Migrator {
     async fn recover_until_done(&self, stop: &Stop) -> Result<(), RunError> {
         let clock = &self.ports.clock;
         let mut pause = FIRST_PAUSE;
-        loop {
-            let ended = self.reported(self.recover_now(stop).await);
-            match ended {
-                Ok(_) => return Ok(()),
-                Err(RunError::LostLeadership) => return Err(RunError::LostLeadership),
-                Err(RunError::Cluster(_) | RunError::Cloud(_) | RunError::Memory(_)) if stop.is_set() => return Ok(()),
-                Err(RunError::Cluster(_) | RunError::Cloud(_) | RunError::Memory(_)) => {}
-            }
+        while unless_lost(self.recover(stop).await)?.is_none() && !stop.is_set() {
             let until = clock.instant() + pause;
-            future::select(pin!(clock.sleep_until(until)), pin!(stop.wait())).await;
+            self.while_leading(future::select(pin!(clock.sleep_until(until)), pin!(stop.wait()))).await?;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+        Ok(())
     }
 
     async fn recover_now(&self, stop: &Stop) -> Result<Report, RunError> {
@@ -188,28 +178,21 @@ impl Migrator {
 
     /// Drops the work when the leadership is lost, which is looked at before each step of the work: a process that was
     /// frozen for longer than its lease does nothing more on waking.
-    async fn while_leading<T>(&self, work: impl Future<Output = Result<T, RunError>>) -> Result<T, RunError> {
+    async fn while_leading<T>(&self, work: impl Future<Output = T>) -> Result<T, RunError> {
         match future::select(pin!(self.ports.leadership.lost()), pin!(work)).await {
             Either::Left(_) => Err(RunError::LostLeadership),
-            Either::Right((done, _)) => done,
+            Either::Right((done, _)) => Ok(done),
         }
     }
 
-    /// Reports how a run ended, whichever way.
-    fn reported(&self, ended: Result<Report, RunError>) -> Result<Report, RunError> {
-        match &ended {
-            Ok(report) => self.report(&Progress::RunEnded { report: report.clone() }),
-            Err(error) => self.report(&Progress::RunFailed { why: chain(error) }),
-        }
+    /// Makes a run, and reports how it ended, whichever way.
+    async fn reported(&self, run: impl Future<Output = Result<Report, RunError>>) -> Result<Report, RunError> {
+        let ended = self.while_leading(run).await.flatten();
+        self.report(&match &ended {
+            Ok(report) => Progress::RunEnded { report: report.clone() },
+            Err(error) => Progress::RunFailed { class: error.class(), why: chain(error) },
+        });
         ended
-    }
-
-    /// The same for a run among others: only a lost leadership ends them all.
-    fn told(&self, ended: Result<Report, RunError>) -> Result<(), RunError> {
-        match self.reported(ended) {
-            Err(RunError::LostLeadership) => Err(RunError::LostLeadership),
-            Ok(_) | Err(RunError::Cluster(_) | RunError::Cloud(_) | RunError::Memory(_)) => Ok(()),
-        }
     }
 
     /// Waits for a time of the wall clock, which stood at `chosen` when that time was chosen.
@@ -250,6 +233,15 @@ enum Waited {
 enum Begin {
     New,
     UnlessLeftovers,
+}
+
+/// The end of a run among others, none if it failed: that was reported, and only a lost leadership ends them all.
+fn unless_lost(ended: Result<Report, RunError>) -> Result<Option<Report>, RunError> {
+    match ended {
+        Ok(report) => Ok(Some(report)),
+        Err(RunError::LostLeadership) => Err(RunError::LostLeadership),
+        Err(RunError::Cluster(_) | RunError::Cloud(_) | RunError::Memory(_)) => Ok(None),
+    }
 }
 
 /// Whether a failed call means that somebody else leads.

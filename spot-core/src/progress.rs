@@ -69,6 +69,53 @@ impl fmt::Display for Step {
     }
 }
 
+/// Why a step ended otherwise than well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Halted {
+    /// It failed.
+    Failed,
+    /// The node is as it was: it must not be touched after all.
+    Refused,
+    /// A pause holds it back.
+    Paused,
+    /// A person took the node back.
+    Undone,
+    /// Somebody changed the node or its pods meanwhile: the steps before it are done again.
+    Outdated,
+    /// Somebody else removed the node.
+    Vanished,
+    /// The deletion was accepted, or its answer is unknown, and the node is still there.
+    Departing,
+    /// An interruption took the node over.
+    Overtaken,
+    /// An on-demand node came: spot is exhausted.
+    SpotExhausted,
+    /// The process is to end.
+    Stopped,
+    /// Somebody else leads.
+    NotLeader,
+}
+
+impl Halted {
+    /// Its word in logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Refused => "refused",
+            Self::Paused => "paused",
+            Self::Undone => "undone",
+            Self::Outdated => "outdated",
+            Self::Vanished => "vanished",
+            Self::Departing => "departing",
+            Self::Overtaken => "overtaken",
+            Self::SpotExhausted => "spot_exhausted",
+            Self::Stopped => "stopped",
+            Self::NotLeader => "not_leader",
+        }
+    }
+}
+
 /// The kinds of answers to an eviction, as a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Answered {
@@ -168,6 +215,17 @@ pub enum Progress {
         /// How long it took.
         took: Duration,
     },
+    /// A step ended otherwise than well.
+    StepHalted {
+        /// The node.
+        node: NodeRef,
+        /// The step.
+        step: Step,
+        /// How it ended.
+        halted: Halted,
+        /// How long it took.
+        took: Duration,
+    },
     /// An eviction was answered.
     Evicted {
         /// The node.
@@ -237,6 +295,8 @@ pub enum Progress {
     },
     /// A run failed as a whole.
     RunFailed {
+        /// What can be done about it.
+        class: ErrorClass,
         /// Why, with all causes.
         why: String,
     },

@@ -22,7 +22,7 @@ use crate::drain::plan::{DrainRules, Force};
 use crate::error::{Cause, ErrorClass, Failure, PortError, chain};
 use crate::node::{Effect, NodeRef, NodeSnapshot, Uid, key};
 use crate::ports::{Instant, Lane, Live, Ports, Write};
-use crate::progress::{Progress, Step, Undo};
+use crate::progress::{Halted, Progress, Step, Undo};
 use crate::settle::Awaited;
 use crate::stop::Stop;
 use crate::wait::REQUEST;
@@ -188,6 +188,22 @@ impl Halt {
     }
 }
 
+impl From<&Halt> for Halted {
+    fn from(halt: &Halt) -> Self {
+        match halt {
+            Halt::Failed(..) => Self::Failed,
+            Halt::Refused => Self::Refused,
+            Halt::Paused => Self::Paused,
+            Halt::Undone(_) => Self::Undone,
+            Halt::Vanished => Self::Vanished,
+            Halt::Departing(_) => Self::Departing,
+            Halt::Overtaken => Self::Overtaken,
+            Halt::Stopped => Self::Stopped,
+            Halt::NotLeader => Self::NotLeader,
+        }
+    }
+}
+
 /// Retires nodes.
 #[derive(Clone, Copy)]
 pub(crate) struct Retirer<'a> {
@@ -272,6 +288,27 @@ impl Retirer<'_> {
             Halt::Stopped => End::Stopped,
             Halt::NotLeader => End::NotLeader,
         }
+    }
+
+    /// Works on a step, and reports its beginning and its end, whichever that is.
+    pub(crate) async fn timed<T>(
+        &self,
+        node: &NodeRef,
+        step: Step,
+        work: impl Future<Output = T>,
+        halted: impl FnOnce(&T) -> Option<Halted>,
+    ) -> T {
+        let node = node.clone();
+        let clock = &self.ports.clock;
+        let began = clock.instant();
+        self.report(&Progress::StepStarted { node: node.clone(), step });
+        let done = work.await;
+        let took = clock.instant().since(began);
+        self.report(&match halted(&done) {
+            None => Progress::StepDone { node, step, took },
+            Some(halted) => Progress::StepHalted { node, step, halted, took },
+        });
+        done
     }
 
     pub(crate) fn report(&self, event: &Progress) {

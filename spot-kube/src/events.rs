@@ -214,6 +214,7 @@ impl Observer for Events {
             | Progress::Waiting { .. }
             | Progress::StepStarted { .. }
             | Progress::StepDone { .. }
+            | Progress::StepHalted { .. }
             | Progress::Evicted { .. }
             | Progress::Problem { .. }
             | Progress::RunEnded { .. }

@@ -287,7 +287,8 @@ impl Told {
                 self.begun += 1;
                 return None;
             }
-            Progress::StepStarted { .. } | Progress::WouldRetire { .. } => return None,
+            // What halts a step is told by itself.
+            Progress::StepStarted { .. } | Progress::StepHalted { .. } | Progress::WouldRetire { .. } => return None,
             Progress::StepDone { node, step, took } => {
                 let evictions = (*step == Step::Drain).then(|| self.draining.remove(&node.name).unwrap_or_default());
                 What::StepDone { node: name(node), step: step.as_str(), took: *took, evictions }
@@ -328,7 +329,7 @@ impl Told {
                     retired: report.retired.len(),
                 }
             }
-            Progress::RunFailed { why } => What::RunFailed { why: why.clone() },
+            Progress::RunFailed { class: _, why } => What::RunFailed { why: why.clone() },
             Progress::NextRun { at } => What::NextRun { at: *at },
         })
     }

@@ -82,7 +82,7 @@ fn words(what: &What) -> Option<String> {
                 }
                 ("detach", _) => format!("out of the load balancers after {took}"),
                 ("await_gone", _) => format!("machine and Node gone after {took}"),
-                ("release", _) => "released".to_owned(),
+                ("settle", _) => format!("its pods run elsewhere after {took}"),
                 _ => return None,
             };
             format!("{node:<14} {done}")
@@ -185,6 +185,7 @@ mod tests {
             (130, step("od-1", "delete", 0, None)),
             (165, step("od-1", "await_gone", 35, None)),
             (165, What::Retired { node: a() }),
+            (168, step("od-1", "settle", 3, None)),
             (170, What::Killed { node: b() }),
             (180, What::Started),
             (190, What::Released { node: b(), step: "drain", why: "1 pod could not be evicted".to_owned() }),

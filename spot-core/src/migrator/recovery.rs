@@ -52,14 +52,12 @@ impl Run<'_> {
             }
             self.count_leftover();
             let retirement = self.take_up(&node).await?;
-            let (gone, lost) = (matches!(retirement.end, End::Retired), matches!(retirement.end, End::NotLeader));
-            if lost {
+            if matches!(retirement.end, End::NotLeader) {
                 return Err(RunError::LostLeadership);
             }
-            let evicted = retirement.evictions > 0;
-            let awaited = self.record(retirement);
-            if (gone || evicted)
-                && let Some(outcome) = self.settle(&awaited).await?
+            let disturbed = self.record(retirement);
+            if !disturbed.nodes.is_empty()
+                && let Some(outcome) = self.settle(&disturbed).await?
             {
                 return Ok(Some(outcome));
             }

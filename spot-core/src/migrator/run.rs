@@ -16,7 +16,7 @@ use crate::judge::{Batch, Facts, Judgement, RunFacts, Verdict, judge};
 use crate::memory::Memory;
 use crate::node::{NodeRef, NodeSnapshot, Uid};
 use crate::ports::{Instant, Live, Ports};
-use crate::progress::{Outcome, Progress, Report};
+use crate::progress::{Halted, Outcome, Progress, Report, Step};
 use crate::reason::ReasonKind;
 use crate::retire::{End, Purpose, Retirement, Retirer, Target, record};
 use crate::settle::{Awaited, REPLACEMENT};
@@ -32,6 +32,22 @@ const WRITES: usize = 16;
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 type Node = Arc<NodeSnapshot>;
+
+/// What retirements disturbed.
+#[derive(Default)]
+pub(super) struct Disturbed {
+    /// The nodes that pods were moved off.
+    pub(super) nodes: Vec<NodeRef>,
+    /// What has to be as it was before.
+    awaited: Awaited,
+}
+
+impl Disturbed {
+    fn extend(&mut self, other: Self) {
+        self.nodes.extend(other.nodes);
+        self.awaited.extend(other.awaited);
+    }
+}
 
 /// A run under way.
 pub(super) struct Run<'a> {
@@ -109,11 +125,15 @@ impl<'a> Run<'a> {
             if let Some(outcome) = self.compare(&view) {
                 return Ok(outcome);
             }
-            if let Batch::Nodes(nodes) = self.judgement(&view).batch() {
-                let chosen: Vec<NodeRef> = nodes.iter().map(|node| node.reference()).collect();
-                self.ask_cloud(&view, &chosen).await?;
-            }
-            let targets = match self.judgement(&view).batch() {
+            let batch = match self.judgement(&view).batch() {
+                Batch::Nodes(nodes) => {
+                    let chosen: Vec<NodeRef> = nodes.iter().map(|node| node.reference()).collect();
+                    self.ask_cloud(&view, &chosen).await?;
+                    self.judgement(&view).batch()
+                }
+                decided @ (Batch::Wait(_) | Batch::AllSpot | Batch::Nobody(_)) => decided,
+            };
+            let targets = match batch {
                 Batch::AllSpot => return Ok(Outcome::AllSpot),
                 Batch::Nobody(kinds) => return Ok(Outcome::NothingEligible(kinds)),
                 Batch::Nodes(nodes) => nodes.into_iter().filter_map(|node| self.target(node)).collect::<Vec<_>>(),
@@ -145,38 +165,40 @@ impl<'a> Run<'a> {
             self.soften(&view, &targets).await;
             drop(view);
             self.facts.begun += targets.len();
-            let awaited = self.retire_all(targets).await?;
+            let disturbed = self.retire_all(targets).await?;
             if self.settings.policy.budgets.per_day.is_some() {
                 // A limit of the day must outlive this process, however it ends.
                 self.remember(None).await?;
             }
-            if let Some(outcome) = self.settle(&awaited).await? {
+            if let Some(outcome) = self.settle(&disturbed).await? {
                 return Ok(outcome);
             }
         }
     }
 
     /// Retires these side by side. What they disturbed has to settle afterwards.
-    async fn retire_all(&mut self, targets: Vec<Target>) -> Result<Awaited, RunError> {
+    async fn retire_all(&mut self, targets: Vec<Target>) -> Result<Disturbed, RunError> {
         let retirer = self.retirer();
         let work: FuturesUnordered<_> =
             targets.into_iter().map(|target| retirer.retire(target, &Purpose::Migration)).collect();
         let mut ended: Vec<Retirement> = work.collect().await;
         ended.sort_by(|a, b| a.node.cmp(&b.node));
-        let mut awaited = Awaited::default();
+        let mut disturbed = Disturbed::default();
         let mut leading = Ok(());
         for retirement in ended {
             if matches!(retirement.end, End::NotLeader) {
                 leading = Err(RunError::LostLeadership);
             }
-            awaited.extend(self.record(retirement));
+            disturbed.extend(self.record(retirement));
         }
-        leading.map(|()| awaited)
+        leading.map(|()| disturbed)
     }
 
     /// Takes the end of a retirement into the report.
-    pub(super) fn record(&mut self, retirement: Retirement) -> Awaited {
+    pub(super) fn record(&mut self, retirement: Retirement) -> Disturbed {
         let Retirement { node, end, deleted, evictions, awaited } = retirement;
+        let moved = evictions > 0 || matches!(end, End::Retired);
+        let nodes = if moved { vec![node.clone()] } else { Vec::new() };
         self.report.evictions += evictions;
         // The day's limit is one of deletions that were accepted, whenever the node goes.
         self.facts.retired += u32::from(deleted);
@@ -201,11 +223,29 @@ impl<'a> Run<'a> {
             }
             End::Postponed | End::Vanished | End::Overtaken | End::Stopped | End::NotLeader => {}
         }
-        awaited
+        Disturbed { nodes, awaited }
     }
 
-    /// Waits until what was disturbed runs elsewhere, and compares: an outcome if that ends the run.
-    pub(super) async fn settle(&mut self, awaited: &Awaited) -> Result<Option<Outcome>, RunError> {
+    /// Waits until what was disturbed runs elsewhere, and compares: an outcome if that ends the run. It is a step of
+    /// each node that pods were moved off.
+    pub(super) async fn settle(&mut self, disturbed: &Disturbed) -> Result<Option<Outcome>, RunError> {
+        let step = Step::Settle;
+        let began = self.ports.clock.instant();
+        for node in &disturbed.nodes {
+            self.tell(&Progress::StepStarted { node: node.clone(), step });
+        }
+        let settled = self.settled(&disturbed.awaited).await;
+        let took = self.ports.clock.instant().since(began);
+        for node in disturbed.nodes.iter().cloned() {
+            self.tell(&match halted(&settled) {
+                None => Progress::StepDone { node, step, took },
+                Some(halted) => Progress::StepHalted { node, step, halted, took },
+            });
+        }
+        settled
+    }
+
+    async fn settled(&mut self, awaited: &Awaited) -> Result<Option<Outcome>, RunError> {
         let clock = Arc::clone(&self.ports.clock);
         let began = clock.instant();
         let until = began + self.settings.settle_timeout;
@@ -410,5 +450,16 @@ impl<'a> Run<'a> {
                 let _done: bool = retirer.rewrite(&node, until, change).await;
             })
             .await;
+    }
+}
+
+/// Why settling did not end well, if so.
+fn halted(settled: &Result<Option<Outcome>, RunError>) -> Option<Halted> {
+    match settled {
+        Ok(None) => None,
+        Ok(Some(Outcome::SpotExhausted(_))) => Some(Halted::SpotExhausted),
+        Ok(Some(Outcome::Stopped)) => Some(Halted::Stopped),
+        Err(RunError::LostLeadership) => Some(Halted::NotLeader),
+        Ok(Some(_)) | Err(_) => Some(Halted::Failed),
     }
 }

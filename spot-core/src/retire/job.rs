@@ -16,7 +16,7 @@ use crate::drain::plan::{self, Force, PodVerdict};
 use crate::error::{Cause, ErrorClass, PortError, chain};
 use crate::node::NodeSnapshot;
 use crate::ports::{Erased, Instant, NodeChange, Write, Written};
-use crate::progress::{Progress, Step, Undo};
+use crate::progress::{Halted, Progress, Step, Undo};
 use crate::settle::Awaited;
 use crate::view::View;
 use crate::wait::{self, REQUEST, within};
@@ -144,16 +144,9 @@ impl<'a> Job<'a> {
         self.timed(Step::AwaitGone, async |job| job.await_gone(until).await).await
     }
 
-    /// Runs a step and reports its beginning and, if it ends well, its end.
     async fn timed(&mut self, step: Step, work: impl AsyncFnOnce(&mut Self) -> Result<(), Halt>) -> Result<(), Halt> {
-        let node = self.node.reference();
-        let clock = &self.retirer.ports.clock;
-        let began = clock.instant();
-        self.retirer.report(&Progress::StepStarted { node: node.clone(), step });
-        work(self).await?;
-        let took = clock.instant().since(began);
-        self.retirer.report(&Progress::StepDone { node, step, took });
-        Ok(())
+        let (retirer, node) = (self.retirer, self.node.reference());
+        retirer.timed(&node, step, work(self), |done| done.as_ref().err().map(Halted::from)).await
     }
 
     /// Marks, cordons and records, in one patch; a claim of ours that is there already is taken up.
@@ -288,12 +281,19 @@ impl<'a> Job<'a> {
         }))
     }
 
-    /// Has the machine deleted. An answer that is lost is asked for again; lost for good, the node is departing.
     async fn delete(&mut self) -> Result<Asked, Halt> {
+        let (retirer, node) = (self.retirer, self.node.reference());
+        let halted = |asked: &Result<Asked, Halt>| match asked {
+            Ok(Asked::Going) => None,
+            Ok(Asked::TooLate) => Some(Halted::Outdated),
+            Err(halt) => Some(halt.into()),
+        };
+        retirer.timed(&node, Step::Delete, self.ask_until_answered(), halted).await
+    }
+
+    /// Has the machine deleted. An answer that is lost is asked for again; lost for good, the node is departing.
+    async fn ask_until_answered(&mut self) -> Result<Asked, Halt> {
         let ports = self.retirer.ports;
-        let node = self.node.reference();
-        let began = ports.clock.instant();
-        self.retirer.report(&Progress::StepStarted { node: node.clone(), step: Step::Delete });
         let Some(claim) = self.claim.clone() else {
             return Err(Halt::Undone(Undo::ClaimRemoved));
         };
@@ -302,9 +302,9 @@ impl<'a> Job<'a> {
         let mut tries = 1;
         loop {
             let error = match self.ask_for_deletion(&retired).await {
-                Ok(Erased::Gone) => break,
+                Ok(Erased::Gone) => return Ok(Asked::Going),
                 // An earlier try has worked.
-                Ok(Erased::Changed(now)) if now.deleting_since.is_some() => break,
+                Ok(Erased::Changed(now)) if now.deleting_since.is_some() => return Ok(Asked::Going),
                 Ok(Erased::Changed(now)) => {
                     self.node = now;
                     return Ok(Asked::TooLate);
@@ -322,20 +322,14 @@ impl<'a> Job<'a> {
             if error.class.had_no_effect() || tries == DELETIONS {
                 return Err(Halt::Departing(why));
             }
-            self.retirer.report(&Progress::Problem {
-                node: Some(node.clone()),
-                class: error.class,
-                what: chain(&error),
-            });
+            let node = Some(self.node.reference());
+            self.retirer.report(&Progress::Problem { node, class: error.class, what: chain(&error) });
             tries += 1;
             ports.clock.sleep_until(ports.clock.instant() + DELETION_PAUSE).await;
             if !self.may_ask_again().await {
                 return Err(Halt::Departing(why));
             }
         }
-        let took = ports.clock.instant().since(began);
-        self.retirer.report(&Progress::StepDone { node, step: Step::Delete, took });
-        Ok(Asked::Going)
     }
 
     /// Whether all that allowed the first try still holds: nobody took the node back, and it is empty.

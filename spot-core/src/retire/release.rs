@@ -8,7 +8,7 @@ use crate::claim::{BackOff, Claim, Owner};
 use crate::error::{ErrorClass, PortError, chain};
 use crate::node::{Node, NodeRef, NodeSnapshot};
 use crate::ports::{Instant, Lane, NodeChange, Write, Written};
-use crate::progress::Progress;
+use crate::progress::{Halted, Progress, Step};
 use crate::wait::within;
 
 /// The pause after a failed try, doubling up to [`LONGEST_PAUSE`]: a release must not wait longer than it has to.
@@ -42,7 +42,7 @@ impl Retirer<'_> {
         let now = clock.now();
         let (initial, max) = self.settings.back_off;
         let until = clock.instant() + self.settings.grace_period;
-        self.rewrite(node, until, |current| {
+        let rewrite = self.rewrite(node, until, |current| {
             let recorded = current.claim().of(current.uid.as_str());
             if recorded.is_some_and(|claim| claim.owner != *owner) {
                 return NodeChange::default();
@@ -50,8 +50,8 @@ impl Retirer<'_> {
             let previous = current.back_off();
             let back_off = (backing_off == BackingOff::Yes).then(|| BackOff::after(previous, now, initial, max));
             record::releasing(current, recorded.or(known), back_off)
-        })
-        .await
+        });
+        self.timed(node, Step::Release, rewrite, |done| (!done).then_some(Halted::Failed)).await
     }
 
     /// Writes a node, with whatever `change` makes of its current state, until it is done or it is too late. See [`Self::release`].

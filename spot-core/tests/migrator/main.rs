@@ -14,6 +14,7 @@ mod flow;
 mod handover;
 mod operator;
 mod scale;
+mod steps;
 mod volumes;
 
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,14 @@
+//! Values that the unit tests share.
+
+use spot_core::node::{NodeRef, Uid};
+use spot_core::progress::{Outcome, Report};
+
+/// A node.
+pub(crate) fn node() -> NodeRef {
+    NodeRef { name: "node-1".into(), uid: Uid::new("1"), resource_version: None }
+}
+
+/// The report of a run that did nothing and ended like this.
+pub(crate) fn report(outcome: Outcome) -> Report {
+    Report { outcome, retired: Vec::new(), failed: Vec::new(), undone: Vec::new(), departing: Vec::new(), evictions: 0 }
+}
