@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use spot_core::pod::{BudgetSnapshot, PodSnapshot, UnhealthyPods};
 use spot_core::ports::EvictAnswer;
+use spot_core::view::Change;
 
 use crate::drain_machine::{draining, web};
 use crate::support::build::{budget, budget_ref, secs};
@@ -52,6 +53,16 @@ fn the_servers_time_is_kept_unless_the_budget_moves() {
     assert_eq!(bench.evicts(), [] as [&str; 0], "it moved, but has no room");
     bench.budget(BudgetSnapshot { resource_version: "room".to_owned(), ..budget("web", 1) });
     assert_eq!(bench.evicts(), ["a"]);
+}
+
+#[test]
+fn a_budget_that_is_taken_away_holds_nobody_back() {
+    let mut bench = draining(&["a", "b"]);
+    bench.budget(budget("web", 1));
+    assert_eq!(bench.evicts(), ["a"]);
+    bench.answer("a", budget_answer());
+    bench.view.apply(Change::BudgetGone(budget_ref("web")));
+    assert_eq!(bench.evicts(), ["a", "b"]);
 }
 
 #[test]

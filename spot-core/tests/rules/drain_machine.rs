@@ -1,5 +1,7 @@
 //! The planned drain, step by step: what it asks for, when again, and how it ends.
 
+use std::collections::BTreeSet;
+
 use spot_core::NodeSnapshot;
 use spot_core::drain::machine::{DrainPolicy, Next};
 use spot_core::drain::plan::DrainRules;
@@ -308,6 +310,57 @@ fn rb_01_a_denied_eviction_fails_the_drain_with_all_that_was_in_the_way() {
     bench.evicts();
     bench.fails("a", ErrorClass::Denied);
     assert_eq!(bench.failure(), ["shop/a (not allowed to evict: evicting a pod)"]);
+}
+
+#[test]
+fn at_the_deadline_each_pod_is_named_with_what_became_of_it() {
+    let mut bench = draining(&["accepted", "going", "overloaded", "refused", "slow", "unanswered"]);
+    bench.going("going");
+    assert_eq!(bench.evicts(), ["accepted", "overloaded", "refused", "slow", "unanswered"]);
+    bench.answer("accepted", EvictAnswer::Accepted);
+    bench.answer("refused", EvictAnswer::NamespaceTerminating);
+    bench.answer("overloaded", EvictAnswer::Overloaded { retry_after: Some(secs(4_000)) });
+    // Somebody else tells two of them to stop.
+    bench.going("overloaded");
+    bench.going("unanswered");
+    bench.put(web("young"));
+    assert_eq!(bench.evicts(), [] as [&str; 0]);
+    bench.now = second(3_600);
+    let stuck = |name| format!("shop/{name} (terminating_stuck: it was evicted, but its object does not go)");
+    assert_eq!(
+        bench.failure(),
+        [
+            stuck("accepted"),
+            stuck("going"),
+            stuck("overloaded"),
+            "shop/refused (its namespace is being deleted)".to_owned(),
+            "shop/slow (the API server fails: no answer yet)".to_owned(),
+            stuck("unanswered"),
+            "shop/young (the API server fails: never asked for: the server was overloaded)".to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn pods_that_fail_together_are_tried_again_apart_within_a_quarter_of_their_wait() {
+    let names: Vec<String> = (0..20).map(|at| format!("p-{at:02}")).collect();
+    let mut bench = draining(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut asked = bench.evicts();
+    for wait in [1_000, 2_000, 4_000] {
+        let failed = bench.now;
+        for name in asked.drain(..) {
+            bench.answer(&name, EvictAnswer::ServerError("boom".to_owned()));
+        }
+        let mut moments = BTreeSet::new();
+        while asked.len() < names.len() {
+            bench.now = bench.wake();
+            let waited = bench.now.since(failed).as_millis();
+            assert!((wait..wait + wait / 4).contains(&waited), "{waited} ms instead of {wait} ms");
+            asked.extend(bench.evicts());
+            moments.insert(waited);
+        }
+        assert!(moments.len() > names.len() / 2, "all at {moments:?}");
+    }
 }
 
 #[test]
