@@ -68,6 +68,8 @@ pub struct RunFacts {
     pub retired: u32,
     /// Nodes that failed in it, by UID.
     pub failed: BTreeSet<String>,
+    /// A node was let go because a person paused us.
+    pub paused: bool,
 }
 
 /// What a judgement is made of, beside the nodes.
@@ -195,7 +197,7 @@ fn overall<N: Node>(nodes: &[N], facts: &Facts<'_>, policy: &Policy, now: Timest
     let budgets = &policy.budgets;
     let retired = facts.memory.retired_on(budgets.day(now)).saturating_add(facts.run.retired);
     let mut reasons = Vec::new();
-    if facts.memory.paused || facts.view.paused() {
+    if facts.memory.paused || facts.view.paused() || facts.run.paused {
         reasons.push(Reason::Plain(ReasonKind::Paused));
     }
     if !budgets.is_open(now) {

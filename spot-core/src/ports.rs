@@ -299,6 +299,13 @@ pub trait Live: Send + Sync {
     /// When they could not be read; unreadable is never empty.
     async fn latest_pods(&self, node: &NodeRef, by: Instant) -> Result<Vec<Arc<PodSnapshot>>, PortError>;
 
+    /// Whether a person paused us, as of a few seconds ago at most: a watch whose connection is dead shows nothing for
+    /// longer.
+    ///
+    /// # Errors
+    /// When that could not be read; unreadable is never "no".
+    async fn paused(&self, by: Instant) -> Result<bool, PortError>;
+
     /// Returns when the view has a later revision than `seen`; at once when it has one already.
     ///
     /// # Errors

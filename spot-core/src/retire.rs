@@ -140,6 +140,8 @@ pub(crate) enum End {
     Refused,
     /// Everything of ours was taken off, and nothing failed: it may go another time.
     Postponed,
+    /// The same, because a person paused us.
+    Paused,
     /// An interruption took it over.
     Overtaken,
     /// The process is to end.
@@ -251,6 +253,7 @@ impl Retirer<'_> {
             | End::Undone
             | End::Refused
             | End::Postponed
+            | End::Paused
             | End::Overtaken
             | End::Stopped
             | End::NotLeader => false,
@@ -280,7 +283,7 @@ impl Retirer<'_> {
             }
             Halt::Paused => {
                 let _reported: bool = self.release(node, owner, known, BackingOff::No).await;
-                End::Postponed
+                End::Paused
             }
             Halt::Refused => End::Refused,
             Halt::Vanished => End::Vanished,

@@ -197,16 +197,10 @@ impl Cluster for KubeCluster {
     }
 
     async fn recall(&self, by: Instant) -> Result<Memory, PortError> {
-        let Some(at) = &self.memory_at else { return Ok(Memory::default()) };
-        let call = memory::read(at);
-        let reply = self.requests.read(&call, by).await?;
-        if reply.status().is_not_found() {
-            return Ok(Memory::default());
+        match &self.memory_at {
+            Some(at) => memory::recall(&self.requests, at, by).await,
+            None => Ok(Memory::default()),
         }
-        if !reply.is_success() {
-            return Err(reply.error(&call));
-        }
-        Ok(memory::memory(&reply.object(&call)?))
     }
 
     async fn remember(&self, memory: &Memory, write: &Write) -> Result<Memory, PortError> {

@@ -7,12 +7,14 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 use spot_core::claim::BackOff;
+use spot_core::error::PortError;
 use spot_core::memory::{Exhaustion, Memory, Retired};
 use spot_core::node::Effect;
 use spot_core::placement::{MOST_SHAPES, Shape};
+use spot_core::ports::Instant;
 
 use crate::patch::MANAGER;
-use crate::requests::{Call, Needs, escaped};
+use crate::requests::{Call, Needs, Requests, escaped};
 use crate::snapshot::{ConfigMap, Object};
 use crate::watch::PauseAt;
 
@@ -92,9 +94,17 @@ pub(crate) fn paused(object: &ConfigMap) -> bool {
     understood(PAUSED, text, paused).unwrap_or_default()
 }
 
-/// The request that reads the ConfigMap.
-pub(crate) fn read(at: &PauseAt) -> Call {
-    Call::get(Needs { verb: "get", resource: "configmaps" }, object(at), uri(at))
+/// What the ConfigMap remembers; nothing, where there is none.
+pub(crate) async fn recall(requests: &Requests, at: &PauseAt, by: Instant) -> Result<Memory, PortError> {
+    let call = Call::get(Needs { verb: "get", resource: "configmaps" }, object(at), uri(at));
+    let reply = requests.read(&call, by).await?;
+    if reply.status().is_not_found() {
+        return Ok(Memory::default());
+    }
+    if !reply.is_success() {
+        return Err(reply.error(&call));
+    }
+    Ok(memory(&reply.object(&call)?))
 }
 
 /// The request that writes it, if it is as it was read.

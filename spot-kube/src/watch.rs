@@ -5,7 +5,7 @@ mod kind;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::board::{Board, Origin};
 use crate::list::Source;
+use crate::memory;
 use crate::requests::Requests;
 use crate::snapshot::{Interner, Object, Pod, pod};
 use kind::{Attachments, Budgets, DaemonSets, Kind, Nodes, Pause, Pods, VolumeClaims, Volumes};
@@ -43,6 +44,10 @@ const LIST: Duration = Duration::from_mins(2);
 /// The first and the longest wait after a failed watch or list: client-go's.
 const WAITS: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(30));
 
+/// How old what is known of the pause may be: a person who pauses waits that long at most, and nodes that go faster
+/// than this cost no request each.
+const PAUSE_AGE: Duration = Duration::from_secs(10);
+
 /// Where our pause is written.
 #[derive(Clone, Debug)]
 pub(crate) struct PauseAt {
@@ -54,6 +59,8 @@ pub(crate) struct PauseAt {
 pub(crate) struct KubeLive {
     board: Arc<Board>,
     requests: Arc<Requests>,
+    /// Where the pause is, and when there was last certainly none.
+    pause: Option<(PauseAt, Mutex<Instant>)>,
     /// Aborted on drop.
     _watches: JoinSet<()>,
 }
@@ -73,6 +80,7 @@ impl KubeLive {
         pause: Option<&PauseAt>,
         by: Instant,
     ) -> Result<Self, PortError> {
+        let began = requests.clock().instant();
         let mut opening = Opening { requests, board, by, watches: JoinSet::new(), listed: Vec::new() };
         opening.watch(Nodes::of(scope));
         opening.watch(Pods::of(scope));
@@ -91,7 +99,8 @@ impl KubeLive {
             let ended = |_| PortError::new(ErrorClass::Transient, "a watch ended before its first list");
             listed.await.map_err(ended)??;
         }
-        Ok(Self { board: opening.board, requests: opening.requests, _watches: opening.watches })
+        let pause = pause.map(|at| (at.clone(), Mutex::new(began)));
+        Ok(Self { board: opening.board, requests: opening.requests, pause, _watches: opening.watches })
     }
 }
 
@@ -109,6 +118,21 @@ impl Live for KubeLive {
             PortError::new(ErrorClass::Permanent, format!("could not read the pods of node {node}")).caused_by(error)
         };
         listed.items.into_iter().map(|object| pod(object, &mut texts).map(Arc::new).map_err(unreadable)).collect()
+    }
+
+    async fn paused(&self, by: Instant) -> Result<bool, PortError> {
+        let Some((at, read)) = &self.pause else { return Ok(false) };
+        // Copied out: no lock is held while waiting.
+        let last = *read.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.requests.clock().instant();
+        if self.board.view().paused() || now.since(last) < PAUSE_AGE {
+            return Ok(self.board.view().paused());
+        }
+        let paused = memory::recall(&self.requests, at, by).await?.paused;
+        if !paused {
+            *read.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        }
+        Ok(paused)
     }
 
     async fn changed(&self, seen: Revision) -> Result<(), PortError> {
@@ -359,5 +383,56 @@ fn interrupted(error: &kube::Error) -> Stopped {
         // A line that is no event: what it told can't be known.
         kube::Error::Api(_) | kube::Error::SerdeError(_) => Stopped::Expired(chain(error)),
         error => Stopped::Failed(chain(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+    use crate::clock::TokioClock;
+
+    /// Requests to a server whose lists are empty, whose watches are silent, and whose ConfigMap pauses us; and how
+    /// often that was read.
+    fn silent() -> (Arc<Requests>, Arc<AtomicUsize>) {
+        let read = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&read);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let counted = Arc::clone(&counted);
+            async move {
+                let uri = request.uri().to_string();
+                let text = if uri.contains("watch=true") {
+                    std::future::pending().await
+                } else if uri.ends_with("/configmaps/memory") {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    r#"{"metadata":{"name":"memory","resourceVersion":"2"},"data":{"paused":"true"}}"#
+                } else {
+                    r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#
+                };
+                Ok::<_, Infallible>(Response::new(Body::from(text.as_bytes().to_vec())))
+            }
+        });
+        let client = kube::Client::new(service, "default");
+        (Arc::new(Requests::new(client, Arc::new(TokioClock::new()))), read)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_that_no_watch_shows_is_read_again_but_not_for_every_node() {
+        let (requests, read) = silent();
+        let by = requests.clock().instant() + LIST;
+        let at = PauseAt { namespace: "ours".to_owned(), config_map: "memory".to_owned() };
+        let board = Arc::new(Board::new());
+        let live = KubeLive::open(requests, board, &Scope::Cluster, Some(&at), by).await.unwrap();
+        assert!(!live.paused(by).await.unwrap(), "its list was read a moment ago");
+        assert_eq!(read.load(Ordering::Relaxed), 0);
+        tokio::time::advance(PAUSE_AGE).await;
+        assert!(!live.view().paused(), "the watch is silent");
+        assert!(live.paused(by).await.unwrap() && live.paused(by).await.unwrap());
+        assert_eq!(read.load(Ordering::Relaxed), 2, "a pause is not remembered: a person may end it");
     }
 }

@@ -221,6 +221,7 @@ impl<'a> Run<'a> {
             End::Refused => {
                 self.facts.failed.insert(node.uid.to_string());
             }
+            End::Paused => self.facts.paused = true,
             End::Postponed | End::Vanished | End::Overtaken | End::Stopped | End::NotLeader => {}
         }
         Disturbed { nodes, awaited }

@@ -184,6 +184,10 @@ impl Live for ModelLive {
         self.process.call(Call::LatestPods(node.clone()), by, effect).await
     }
 
+    async fn paused(&self, _by: Instant) -> Result<bool, PortError> {
+        Ok(self.process.model.with(|world| world.memory().paused))
+    }
+
     async fn changed(&self, seen: Revision) -> Result<(), PortError> {
         let model = &self.process.model;
         poll_fn(|context| model.with(|world| world.poll_changed(self.watch, seen, context.waker()))).await;

@@ -253,11 +253,13 @@ impl<'a> Job<'a> {
     }
 
     /// A pause holds back what is planned, and nothing else.
-    fn unless_paused(&self) -> Result<(), Halt> {
-        match self.purpose.force() {
-            Force::Planned if self.retirer.live.view().paused() => Err(Halt::Paused),
-            Force::Planned | Force::Forced => Ok(()),
-        }
+    async fn unless_paused(&self, by: Instant) -> Result<(), Halt> {
+        let Retirer { ports, live, .. } = self.retirer;
+        let paused = match self.purpose.force() {
+            Force::Planned => within(ports, by, "reading the pause", live.paused(by)).await,
+            Force::Forced => Ok(false),
+        };
+        if paused.map_err(|error| Halt::call(Step::Delete, error))? { Err(Halt::Paused) } else { Ok(()) }
     }
 
     /// Whether a quorum list shows no pod that ought to have gone. Unreadable is not empty.
@@ -265,9 +267,9 @@ impl<'a> Job<'a> {
         if self.retirer.stop.is_set() {
             return Err(Halt::Stopped);
         }
-        self.unless_paused()?;
         let ports = self.retirer.ports;
         let by = ports.clock.instant() + REQUEST;
+        self.unless_paused(by).await?;
         let node = self.node.reference();
         let request = self.retirer.live.latest_pods(&node, by);
         let pods = within(ports, by, "listing the node's pods", request).await;

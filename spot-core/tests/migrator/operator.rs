@@ -30,6 +30,19 @@ fn a_pause_in_mid_drain_takes_everything_off_and_is_no_failure() {
     assert!(model.with(|world| world.node("od-1").unwrap().back_off.is_none()));
 }
 
+/// The watch of the pause is dead: its view shows nothing of it.
+#[test]
+fn a_pause_that_no_view_shows_is_read_before_the_machine_goes_and_ends_the_run() {
+    let lag = |settings: &mut spot_core::model::Settings| settings.view_lag = Duration::from_hours(9);
+    let model = WorldBuilder::default().settings(lag).on_demand(2).spot(2).build();
+    model.with(|world| world.later(Duration::from_secs(20), |world| world.pause(true)));
+    let report = once(&model, &settings());
+    assert!(report.failed.is_empty() && report.retired.is_empty(), "{report:?}");
+    assert_eq!(calls(&model, |call| matches!(call, Call::DeleteInstance { .. } | Call::DeleteNode(_))), 0);
+    assert_eq!(outcome(&report), OutcomeKind::NothingEligible, "{report:?}");
+    assert_clean(&model);
+}
+
 #[test]
 fn pause_and_resume_are_remembered_and_say_whether_they_changed_anything() {
     let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
