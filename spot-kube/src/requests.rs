@@ -157,6 +157,8 @@ impl Reply {
 pub(crate) struct Requests {
     client: kube::Client,
     clock: Arc<dyn Clock>,
+    /// Of reads: lists that take their time must not hold up a release.
+    reads: Semaphore,
     planned: Semaphore,
     forced: Semaphore,
     jitter: RandomState,
@@ -173,6 +175,7 @@ impl Requests {
         Self {
             client,
             clock,
+            reads: Semaphore::new(IN_FLIGHT),
             planned: Semaphore::new(IN_FLIGHT),
             forced: Semaphore::new(IN_FLIGHT),
             jitter: RandomState::new(),
@@ -201,8 +204,9 @@ impl Requests {
     pub(crate) async fn once(&self, call: &Call, by: Instant, write: Option<&Write>) -> Result<Reply, PortError> {
         let on_the_wire = AtomicBool::new(false);
         let lane = match write.map(|write| write.lane) {
+            None => &self.reads,
+            Some(Lane::Planned) => &self.planned,
             Some(Lane::Forced) => &self.forced,
-            Some(Lane::Planned) | None => &self.planned,
         };
         let sent = async {
             let Ok(_slot) = lane.acquire().await else { return Err(call.error(ErrorClass::Permanent)) };
@@ -322,4 +326,64 @@ pub(crate) fn escaped(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::AtomicUsize;
+
+    use futures::FutureExt as _;
+    use http::Response;
+    use spot_core::ports::Alone;
+    use tokio::sync::SemaphorePermit;
+
+    use super::*;
+    use crate::clock::TokioClock;
+
+    /// Requests to a server that answers everything at once, and how many it got.
+    fn requests() -> (Requests, Arc<AtomicUsize>) {
+        let served = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&served);
+        let service = tower::service_fn(move |_request: Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async { Ok::<_, Infallible>(Response::new(Body::empty())) }
+        });
+        (Requests::new(kube::Client::new(service, "default"), Arc::new(TokioClock::new())), served)
+    }
+
+    fn call() -> Call {
+        Call::get(Needs { verb: "get", resource: "nodes" }, "a", "/api/v1/nodes/a")
+    }
+
+    async fn all(lane: &Semaphore) -> SemaphorePermit<'_> {
+        lane.acquire_many(u32::try_from(IN_FLIGHT).unwrap()).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_at_its_deadline_though_a_slot_comes_free_right_then() {
+        let (requests, served) = requests();
+        let busy = all(&requests.reads).await;
+        let by = requests.clock().instant() + Duration::from_secs(1);
+        let call = call();
+        let mut sent = pin!(requests.once(&call, by, None));
+        assert!(sent.as_mut().now_or_never().is_none(), "it waits for a slot");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        drop(busy);
+        assert_eq!(sent.await.unwrap_err().class, ErrorClass::Timeout);
+        assert_eq!(served.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn neither_reads_nor_planned_work_hold_up_what_is_more_urgent() {
+        let (requests, served) = requests();
+        let _reads = all(&requests.reads).await;
+        let by = requests.clock().instant() + Duration::from_secs(1);
+        let mut write = Write::assume(by, Arc::new(Alone));
+        assert!(requests.once(&call(), by, Some(&write)).await.unwrap().is_success());
+        let _planned = all(&requests.planned).await;
+        write.lane = Lane::Forced;
+        assert!(requests.once(&call(), by, Some(&write)).await.unwrap().is_success());
+        assert_eq!(served.load(Ordering::Relaxed), 2);
+    }
 }
