@@ -13,7 +13,7 @@ use spot_core::error::chain;
 use spot_core::node::{NodeRef, Uid};
 use spot_core::pod::PodRef;
 use spot_core::ports::{Clock, Observer};
-use spot_core::progress::{Progress, Step};
+use spot_core::progress::{Answered, Progress, Step};
 use tokio::sync::mpsc;
 
 use crate::requests::{Call, Needs, Requests, escaped};
@@ -42,7 +42,7 @@ const LONGEST_NOTE: usize = 1024;
 /// Publishes progress as Kubernetes Events: an [`Observer`] that never blocks.
 pub struct Events {
     queue: mpsc::Sender<Note>,
-    dropped: Arc<AtomicU64>,
+    dropped: Arc<Dropped>,
     /// When each blocked pod was told of last.
     blocked: Mutex<BTreeMap<Uid, Timestamp>>,
 }
@@ -56,7 +56,7 @@ impl fmt::Debug for Events {
 /// Sends what [`Events`] queued.
 pub struct EventsWorker {
     queue: mpsc::Receiver<Note>,
-    dropped: Arc<AtomicU64>,
+    dropped: Arc<Dropped>,
     requests: Requests,
     instance: String,
 }
@@ -64,6 +64,21 @@ pub struct EventsWorker {
 impl fmt::Debug for EventsWorker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventsWorker").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}
+
+/// How many Events were not published.
+#[derive(Debug, Default)]
+struct Dropped(AtomicU64);
+
+impl Dropped {
+    /// One more. The first tells that something is wrong; the count tells the rest.
+    fn count(&self, reason: &str, error: &str) {
+        if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(error, reason, "an Event was not published");
+        } else {
+            tracing::debug!(error, reason, "an Event was not published");
+        }
     }
 }
 
@@ -125,7 +140,7 @@ impl Events {
     #[must_use]
     pub fn new(client: kube::Client, clock: Arc<dyn Clock>, instance: impl Into<String>) -> (Self, EventsWorker) {
         let (sender, queue) = mpsc::channel(WAITING);
-        let dropped = Arc::new(AtomicU64::new(0));
+        let dropped = Arc::<Dropped>::default();
         let requests = Requests::new(client, clock);
         let worker = EventsWorker { queue, dropped: Arc::clone(&dropped), requests, instance: instance.into() };
         (Self { queue: sender, dropped, blocked: Mutex::default() }, worker)
@@ -134,12 +149,13 @@ impl Events {
     /// How many were dropped, because too many waited or the API server refused them.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.dropped.0.load(Ordering::Relaxed)
     }
 
     fn queue(&self, note: Note) {
-        if self.queue.try_send(note).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let reason = note.reason;
+        if let Err(error) = self.queue.try_send(note) {
+            self.dropped.count(reason, &error.to_string());
         }
     }
 
@@ -195,6 +211,15 @@ impl Observer for Events {
                 let text = "came while on-demand nodes were retired: spot is exhausted".to_owned();
                 self.queue(note(about(on), true, "SpotExhausted", "Stop", text));
             }
+            Progress::Evicted { node: on, pod, answered: Answered::Accepted } => {
+                // They come in crowds, which must leave room for what is told of nodes.
+                if self.queue.capacity() > WAITING / 2 {
+                    let text = format!("moved off node {on}, which is being retired");
+                    self.queue(note(About::Pod(pod.clone()), false, "Evicted", "Drain", text));
+                } else {
+                    self.dropped.count("Evicted", "too many wait");
+                }
+            }
             Progress::PodBlocked { node: on, pod, obstacle, since } => {
                 if self.tells_again(pod, at) {
                     let text = format!("pod {pod} has been in the way for {} s: {obstacle}", since.as_secs());
@@ -236,14 +261,7 @@ impl EventsWorker {
                 Err(error) => Some(error),
             };
             if let Some(error) = failed {
-                let dropped = self.dropped.fetch_add(1, Ordering::Relaxed);
-                let (error, reason) = (chain(&error), note.reason);
-                // The first tells that something is wrong; the counter tells the rest.
-                if dropped == 0 {
-                    tracing::warn!(error, reason, "an Event was not published");
-                } else {
-                    tracing::debug!(error, reason, "an Event was not published");
-                }
+                self.dropped.count(note.reason, &chain(&error));
             }
             clock.sleep_until(clock.instant() + PAUSE).await;
         }

@@ -9,7 +9,7 @@ use spot_core::exposure::Exposed;
 use spot_core::node::{NodeRef, Uid};
 use spot_core::pod::PodRef;
 use spot_core::ports::Observer;
-use spot_core::progress::{Progress, Step};
+use spot_core::progress::{Answered, Progress, Step};
 use spot_kube::Events;
 
 use crate::server::{ApiServer, status};
@@ -98,6 +98,31 @@ async fn a_blocked_pod_is_told_of_on_node_and_pod_and_not_again_for_a_while() {
         events.observe(at() + Duration::from_secs(299), &blocked);
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_told_why_it_goes_unless_a_crowd_would_crowd_out_what_is_told_of_nodes() {
+    let server = ApiServer::new();
+    let pod = PodRef { namespace: "shop".into(), name: "db-0".into(), uid: Uid::new("u1") };
+    let note = "moved off node a, which is being retired";
+    let regarding = r#"{"apiVersion":"v1","kind":"Pod","namespace":"shop","name":"db-0","uid":"u1"}"#;
+    for _ in 0..128 {
+        server
+            .on_body(ON_PODS, JSON, &body("shop", regarding, "db-0", "Drain", "Evicted", note, "Normal"))
+            .says(201, "{}");
+    }
+    let note = "the node and its machine are gone";
+    server.on_body(ON_NODES, JSON, &body("default", NODE_A, "a", "Retire", "Retired", note, "Normal")).says(201, "{}");
+    let dropped = published(&server, |events| {
+        let answered = |answered| Progress::Evicted { node: a(), pod: pod.clone(), answered };
+        events.observe(at(), &answered(Answered::Blocked));
+        for _ in 0..200 {
+            events.observe(at(), &answered(Answered::Accepted));
+        }
+        events.observe(at(), &Progress::Retired { node: a() });
+    })
+    .await;
+    assert_eq!(dropped, 200 - 128);
 }
 
 #[tokio::test(start_paused = true)]
