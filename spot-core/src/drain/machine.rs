@@ -212,7 +212,7 @@ impl Machine {
                         view.budget(budget).is_none_or(|now| now.resource_version != *version && !now.refuses(pod))
                     });
                     if now < *until && !moved {
-                        return Ready::Later(self.or_deletion(*until, now));
+                        return Ready::Later(self.or_deletion(*until));
                     }
                     if now >= *until {
                         // The time is up: the server decides, whatever the view says.
@@ -242,14 +242,14 @@ impl Machine {
             }
             let obstacle = Obstacle::Budget(key.to_string());
             self.wait(&pod.uid, obstacle, now + BUDGET_FALLBACK, Some((key, budget.resource_version.clone())), now);
-            return Ready::Later(self.or_deletion(now + BUDGET_FALLBACK, now));
+            return Ready::Later(self.or_deletion(now + BUDGET_FALLBACK));
         }
         self.unless_paused(now, Some((key, budget.resource_version.clone())))
     }
 
-    /// That time, or the one at which blocked pods are deleted, if it comes earlier.
-    fn or_deletion(&self, at: Instant, now: Instant) -> Instant {
-        self.policy.delete_blocked.filter(|delete| now < *delete).map_or(at, |delete| at.min(delete))
+    /// That time, or the one at which blocked pods are deleted, if it comes earlier: it is still to come.
+    fn or_deletion(&self, at: Instant) -> Instant {
+        self.policy.delete_blocked.map_or(at, |delete| at.min(delete))
     }
 
     fn unless_paused(&self, now: Instant, budget: Option<(BudgetRef, String)>) -> Ready {
