@@ -12,6 +12,8 @@
 
 mod admission;
 mod autoscaler;
+#[cfg(feature = "test-util")]
+mod changes;
 mod cloud;
 mod cluster;
 mod controllers;

@@ -170,8 +170,17 @@ impl WorldBuilder {
     /// The world, with all its pods running and ready, and every budget's status up to date.
     #[must_use]
     pub fn build(self) -> Model {
+        self.build_after(|_| {})
+    }
+
+    /// The same, having done this to the world while it was empty.
+    #[must_use]
+    pub fn build_after(self, first: impl FnOnce(&mut World)) -> Model {
         let model = Model::new(self.settings.clone());
-        model.with(|world| self.fill(world));
+        model.with(|world| {
+            first(world);
+            self.fill(world);
+        });
         model
     }
 

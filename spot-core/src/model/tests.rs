@@ -1,6 +1,7 @@
 //! Tests of the world itself, through its public face.
 
 mod budgets;
+mod changes;
 mod machines;
 mod processes;
 mod promises;

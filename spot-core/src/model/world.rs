@@ -161,6 +161,8 @@ pub struct World {
     pub(super) lease: super::lease::Lease,
     #[cfg(feature = "test-util")]
     pub(super) plan: super::fault::Plan,
+    #[cfg(feature = "test-util")]
+    pub(super) change_hooks: Vec<super::changes::ChangeHook>,
 }
 
 impl fmt::Debug for World {
@@ -214,6 +216,8 @@ impl World {
             lease: super::lease::Lease::default(),
             #[cfg(feature = "test-util")]
             plan: super::fault::Plan::default(),
+            #[cfg(feature = "test-util")]
+            change_hooks: Vec::new(),
             settings,
         };
         for (at, left) in world.settings.autoscaler.spot_schedule.clone() {
@@ -286,6 +290,13 @@ impl World {
     pub(super) fn next_version(&mut self) -> String {
         self.version += 1;
         self.version.to_string()
+    }
+
+    /// The latest version of any object.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
     }
 
     /// A new identity, whose order says nothing about age.
