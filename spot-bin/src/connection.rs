@@ -220,13 +220,10 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::sample::environment;
 
     const POD: (&str, &str) = ("KUBERNETES_SERVICE_HOST", "10.0.0.1");
     const KUBECONFIG: (&str, &str) = ("KUBECONFIG", "/home/me/config");
-
-    fn environment(variables: &[(&str, &str)]) -> Environment {
-        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-    }
 
     #[rstest]
     #[case::in_a_pod_its_own_account(&[POD], None, true)]

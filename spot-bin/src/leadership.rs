@@ -202,10 +202,7 @@ mod tests {
     use spot_core::error::{ErrorClass, PortError};
 
     use super::*;
-
-    fn environment(variables: &[(&str, &str)]) -> Environment {
-        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-    }
+    use crate::sample::environment;
 
     fn config(overrides: &[(&str, &str)]) -> Config {
         let overrides: BTreeMap<_, _> = overrides
