@@ -40,6 +40,21 @@ fn a_budgets_pods_are_tried_after_ten_seconds_whatever_its_status_says() {
     assert_eq!(bench.evicts(), ["a"]);
     bench.answer("a", budget_answer());
     assert_eq!(bench.wake(), second(20));
+    bench.budget(budget("web", 1));
+    assert_eq!(bench.evicts(), ["a"], "it has room before that");
+}
+
+#[test]
+fn a_pod_that_is_tried_again_uses_up_the_budgets_status_too() {
+    let mut bench = draining(&["a"]);
+    bench.budget(budget("web", 1));
+    assert_eq!(bench.evicts(), ["a"]);
+    bench.answer("a", EvictAnswer::ServerError("boom".to_owned()));
+    bench.budget(BudgetSnapshot { resource_version: "later".to_owned(), ..budget("web", 1) });
+    bench.now = bench.wake();
+    bench.put(web("b"));
+    assert_eq!(bench.evicts(), ["a"]);
+    assert_eq!(bench.evicts(), [] as [&str; 0]);
 }
 
 #[test]

@@ -28,9 +28,10 @@ fn rb_15_a_forced_drain_evicts_at_once_caps_the_grace_and_deletes_what_budgets_h
     bench.put(with_grace("a", 30));
     bench.put(with_grace("b", 600));
     bench.put(with_grace("c", 20));
+    bench.put(with_grace("d", 100));
     bench.budget(budget("c", 0));
     let (removals, wake) = bench.work();
-    assert_eq!(by_name(&removals), [("a", None, false), ("b", Some(secs(100)), false)]);
+    assert_eq!(by_name(&removals), [("a", None, false), ("b", Some(secs(100)), false), ("d", None, false)]);
     assert_eq!(wake, second(20), "the budget's pod is tried after ten seconds");
 
     bench.now = second(20);

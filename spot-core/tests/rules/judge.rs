@@ -292,6 +292,7 @@ fn a_pause_refuses_all_wherever_it_was_seen() {
     refuses_all(&[
         ("in the memory", |s| s.memory.paused = true, &[ReasonKind::Paused]),
         ("in the view", |s| s.view.apply(Change::Paused(true)), &[ReasonKind::Paused]),
+        ("by the run itself", |s| s.run.paused = true, &[ReasonKind::Paused]),
         (
             "taken back",
             |s| {
