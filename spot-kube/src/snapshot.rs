@@ -5,6 +5,7 @@
 //! through here.
 
 mod budget;
+pub(crate) mod doubt;
 mod node;
 mod placement;
 mod pod;
@@ -134,6 +135,22 @@ impl Metadata {
         self.name.as_deref()
     }
 
+    /// The value of a label.
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// The value of an annotation.
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// What a log calls the object.
+    pub(crate) fn title(&self) -> String {
+        let name = self.name.as_deref().unwrap_or("without a name");
+        self.namespace.as_ref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+    }
+
     /// Namespace and name, if there are both.
     pub(crate) fn address(&self) -> Option<(&str, &str)> {
         Some((self.namespace.as_deref()?, self.name.as_deref()?))
@@ -196,12 +213,7 @@ struct Subject {
 
 impl Subject {
     fn of(kind: &'static str, metadata: &Metadata) -> Self {
-        let name = metadata.name.as_deref().unwrap_or("without a name");
-        let name = match &metadata.namespace {
-            Some(namespace) => format!("{namespace}/{name}"),
-            None => name.to_owned(),
-        };
-        Self { kind, name }
+        Self { kind, name: metadata.title() }
     }
 
     fn unreadable(&self, fault: impl Into<String>) -> Unreadable {

@@ -2,7 +2,7 @@
 
 mod kind;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +23,7 @@ use crate::board::{Board, Origin};
 use crate::list::Source;
 use crate::memory;
 use crate::requests::Requests;
+use crate::snapshot::doubt::Doubt;
 use crate::snapshot::{Interner, Object, Pod, pod};
 use kind::{Attachments, Budgets, DaemonSets, Kind, Nodes, Pause, Pods, VolumeClaims, Volumes};
 
@@ -111,7 +112,7 @@ impl Live for KubeLive {
     }
 
     async fn latest_pods(&self, node: &NodeRef, by: Instant) -> Result<Vec<Arc<PodSnapshot>>, PortError> {
-        let source = Source::new("pods", "/api/v1/pods").with_field("spec.nodeName", &node.name);
+        let source = Source::new("pods", "/api/v1/pods").with_field("spec.nodeName", &node.name).few();
         let listed = source.list::<Pod>(&self.requests, by).await?;
         let mut texts = Interner::default();
         let unreadable = |error| {
@@ -157,6 +158,7 @@ impl Opening {
             source: kind.source(),
             kind,
             seen: BTreeMap::new(),
+            doubted: BTreeSet::new(),
             requests: Arc::clone(&self.requests),
             board: Arc::clone(&self.board),
             failures: 0,
@@ -172,6 +174,8 @@ struct Watch<K: Kind> {
     source: Source,
     /// What was seen last of each object.
     seen: BTreeMap<K::Key, K::Seen>,
+    /// Which values that can't be read were told of: each event brings them again.
+    doubted: BTreeSet<(K::Key, &'static str)>,
     requests: Arc<Requests>,
     board: Arc<Board>,
     /// Failures since the last event.
@@ -250,6 +254,7 @@ impl<K: Kind> Watch<K> {
         let mut seen = BTreeMap::new();
         for object in listed.items {
             let key = object.metadata().and_then(K::key);
+            self.doubt(&object);
             match (self.kind.read(object), strictness) {
                 (Ok((key, now)), _) => {
                     changes.extend(K::changes(self.seen.remove(&key).as_ref(), &now));
@@ -266,6 +271,7 @@ impl<K: Kind> Watch<K> {
             }
         }
         let gone = std::mem::replace(&mut self.seen, seen);
+        self.doubted.retain(|(key, _)| self.seen.contains_key(key));
         changes.extend(gone.iter().map(|(key, last)| K::gone(key, last)));
         self.board.apply(changes, Origin::List(moment));
         Ok(listed.version)
@@ -315,6 +321,7 @@ impl<K: Kind> Watch<K> {
         if let Some(now) = object.resource_version() {
             now.clone_into(version);
         }
+        self.doubt(&object);
         match self.kind.read(object) {
             Ok((key, now)) => {
                 let changes = K::changes(self.seen.get(&key), &now);
@@ -332,6 +339,7 @@ impl<K: Kind> Watch<K> {
         match self.kind.read(object) {
             Ok((key, now)) => {
                 let last = self.seen.remove(&key).unwrap_or(now);
+                self.doubted.retain(|(doubted, _)| *doubted != key);
                 self.show(vec![K::gone(&key, &last)]);
             }
             Err(error) => self.unreadable(&error),
@@ -347,6 +355,20 @@ impl<K: Kind> Watch<K> {
     /// What can't be read is neither new nor gone: what was seen of it before goes on being shown.
     fn unreadable(&self, error: &dyn std::error::Error) {
         tracing::warn!(resource = self.source.resource, error = %chain(error), "an object can't be read");
+    }
+
+    /// Tells of values that can't be read, once for each object and key.
+    fn doubt(&mut self, object: &K::Raw) {
+        let doubts = K::doubts(object);
+        let Some((metadata, id)) = object.metadata().and_then(|metadata| Some((metadata, K::key(metadata)?))) else {
+            return;
+        };
+        for Doubt { key, fault, counts_as } in doubts {
+            if self.doubted.insert((id.clone(), key)) {
+                let (resource, object) = (self.source.resource, metadata.title());
+                tracing::warn!(resource, object, key, fault, "a value can't be read: {counts_as}");
+            }
+        }
     }
 
     async fn rest(&mut self, why: &str) {

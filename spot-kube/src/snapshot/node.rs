@@ -57,8 +57,7 @@ pub(crate) fn node(node: Node) -> Result<NodeSnapshot, Unreadable> {
     let status = node.status.unwrap_or_default();
     let subject = Subject::of("node", &metadata);
     let created_at = subject.created_at(&metadata)?;
-    let annotations = metadata.annotations.as_ref();
-    let annotation = |key: &str| annotations.and_then(|all| all.get(key)).map(String::as_str);
+    let annotation = |key: &str| metadata.annotation(key);
     let taints = spec.taints.unwrap_or_default().into_iter().map(|text| taint(&subject, text));
     let readiness = match ready(status.conditions.as_deref()) {
         Some(condition) if is_true(condition) => Readiness::Ready,

@@ -131,15 +131,12 @@ fn controller(metadata: &Metadata, texts: &mut Interner) -> Option<Controller> {
 }
 
 fn opted_out(metadata: &Metadata) -> Option<&'static str> {
-    let says = |texts: Option<&BTreeMap<String, String>>, key: &str, value: &str| {
-        texts.and_then(|texts| texts.get(key)).is_some_and(|text| text == value)
-    };
-    let (labels, annotations) = (metadata.labels.as_ref(), metadata.annotations.as_ref());
-    if says(labels, key::DO_NOT_EVICT, "true") || says(annotations, key::DO_NOT_EVICT, "true") {
+    let annotated = |key, value| metadata.annotation(key) == Some(value);
+    if metadata.label(key::DO_NOT_EVICT) == Some("true") || annotated(key::DO_NOT_EVICT, "true") {
         return Some(key::DO_NOT_EVICT);
     }
-    if says(annotations, key::DO_NOT_DISRUPT, "true") {
+    if annotated(key::DO_NOT_DISRUPT, "true") {
         return Some(key::DO_NOT_DISRUPT);
     }
-    says(annotations, key::SAFE_TO_EVICT, "false").then_some(key::SAFE_TO_EVICT)
+    annotated(key::SAFE_TO_EVICT, "false").then_some(key::SAFE_TO_EVICT)
 }

@@ -14,6 +14,7 @@ use super::PauseAt;
 use crate::list::Source;
 use crate::memory;
 use crate::requests::escaped;
+use crate::snapshot::doubt::{self, Doubt};
 use crate::snapshot::{self, Interner, Metadata, Object, Unreadable};
 
 /// A kind of objects.
@@ -31,6 +32,10 @@ pub(super) trait Kind: Send + 'static {
     fn key(metadata: &Metadata) -> Option<Self::Key>;
     /// Reads one.
     fn read(&mut self, object: Self::Raw) -> Result<(Self::Key, Self::Seen), Unreadable>;
+    /// What can't be read on one, though the rest of it can.
+    fn doubts(_object: &Self::Raw) -> Vec<Doubt> {
+        Vec::new()
+    }
     /// What happened to a view that showed `before` and is to show `now`.
     fn changes(before: Option<&Self::Seen>, now: &Self::Seen) -> Vec<Change>;
     /// What happened when it is gone.
@@ -66,6 +71,10 @@ impl Kind for Nodes {
     fn read(&mut self, object: Self::Raw) -> Result<(Uid, Self::Seen), Unreadable> {
         let node = snapshot::node(object)?;
         Ok((node.uid.clone(), Arc::new(node)))
+    }
+
+    fn doubts(object: &Self::Raw) -> Vec<Doubt> {
+        doubt::of_node(object)
     }
 
     fn changes(before: Option<&Self::Seen>, now: &Self::Seen) -> Vec<Change> {
@@ -111,6 +120,10 @@ impl Kind for Pods {
         Ok((pod.uid.clone(), Arc::new(pod)))
     }
 
+    fn doubts(object: &Self::Raw) -> Vec<Doubt> {
+        doubt::of_pod(object)
+    }
+
     fn changes(before: Option<&Self::Seen>, now: &Self::Seen) -> Vec<Change> {
         unless_equal(before, now, Change::Pod(Arc::clone(now)))
     }
@@ -140,6 +153,10 @@ impl Kind for Budgets {
     fn read(&mut self, object: Self::Raw) -> Result<(BudgetRef, Self::Seen), Unreadable> {
         let budget = snapshot::budget(object)?;
         Ok((budget.reference(), Arc::new(budget)))
+    }
+
+    fn doubts(object: &Self::Raw) -> Vec<Doubt> {
+        doubt::of_budget(object)
     }
 
     fn changes(before: Option<&Self::Seen>, now: &Self::Seen) -> Vec<Change> {

@@ -98,6 +98,30 @@ async fn what_is_missing_is_named() {
     );
 }
 
+/// One right lacks at a time, whichever it is.
+#[tokio::test(start_paused = true)]
+async fn rb_49_every_right_is_asked_for_and_the_one_that_is_missing_is_named() {
+    let features = all_but_deleting_pods();
+    let needed = rights(&features, "ours", "memory");
+    for lacking in &needed {
+        let server = ApiServer::new();
+        for right in &needed {
+            let attributes = serde_json::to_string(right).unwrap();
+            let body = format!(
+                r#"{{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{{"resourceAttributes":{attributes}}}}}"#
+            );
+            let answer = json!({"status": {"allowed": right != lacking}});
+            server.on_body(REVIEW, "application/json", &body).says(201, answer);
+        }
+        let missing = server.cluster.missing_rights(&features, server.within(5)).await.unwrap();
+        assert_eq!(missing.iter().map(ToString::to_string).collect::<Vec<_>>(), [lacking.to_string()]);
+    }
+    let named: Vec<_> = needed.iter().map(ToString::to_string).collect();
+    for right in ["create pods/eviction", "list pods", "list daemonsets.apps", "patch nodes"] {
+        assert!(named.contains(&right.to_owned()), "{right} is not among {named:#?}");
+    }
+}
+
 #[test]
 fn looking_needs_no_right_to_write() {
     let looking = rights(&Features::default(), "ours", "memory");

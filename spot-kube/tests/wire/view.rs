@@ -14,7 +14,11 @@ use crate::server::{ApiServer, Watched, failed, list, node, page, pod, said, sta
 const NODES: &str = "GET /api/v1/nodes?limit=500";
 
 /// A view of these nodes and nothing else, and the watch of nodes; the others must be kept open.
-async fn nodes(server: &ApiServer, version: &str, nodes: &[Value]) -> (Box<dyn Live>, Watched, [Watched; 7]) {
+pub(crate) async fn nodes(
+    server: &ApiServer,
+    version: &str,
+    nodes: &[Value],
+) -> (Box<dyn Live>, Watched, [Watched; 7]) {
     let others = server.nothing_but_nodes();
     server.on(NODES).says(200, list(version, nodes));
     let watched = server.on_watch(&format!("/api/v1/nodes{}", watch("", version)));
@@ -50,7 +54,7 @@ fn active_pods_of(view: &View, controller: &str) -> usize {
     view.tally(&Uid::new(controller)).map_or(0, spot_core::view::Tally::active)
 }
 
-fn pod_names<'p>(pods: impl Iterator<Item = &'p std::sync::Arc<PodSnapshot>>) -> Vec<String> {
+pub(crate) fn pod_names<'p>(pods: impl Iterator<Item = &'p std::sync::Arc<PodSnapshot>>) -> Vec<String> {
     pods.map(|pod| pod.name.to_string()).collect()
 }
 
@@ -86,35 +90,6 @@ async fn rb_73_a_list_whose_pages_expire_begins_anew() {
     let live = server.cluster.open(Scope::Cluster, server.within(5)).await.unwrap();
     assert_eq!(names(&live.view()), ["kept", "new"]);
     watched.opened().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn rb_73_the_pods_of_a_node_are_listed_by_its_name_to_the_last_page() {
-    let server = ApiServer::new();
-    let (live, _watched, _others) = nodes(&server, "5", &[node("a", "3")]).await;
-    let pods = "GET /api/v1/pods?limit=500&fieldSelector=spec.nodeName%3Da";
-    server.on(pods).says(200, page("9", "two", &[pod("p", "a")]));
-    server.on(&format!("{pods}&continue=two")).says(200, list("9", &[pod("q", "a")]));
-    let a = live.view().node("uid-a").unwrap().reference();
-    let latest = live.latest_pods(&a, server.within(5)).await.unwrap();
-    assert_eq!(pod_names(latest.iter()), ["p", "q"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn pods_that_can_not_be_read_are_an_error_and_never_none() {
-    let server = ApiServer::new();
-    let (live, _watched, _others) = nodes(&server, "5", &[]).await;
-    let pods = "GET /api/v1/pods?limit=500&fieldSelector=spec.nodeName%3Da";
-    let a = NodeRef { name: "a".into(), uid: Uid::new("uid-a"), resource_version: None };
-    let mut odd = pod("p", "a");
-    odd["metadata"]["uid"] = json!(null);
-    server.on(pods).says(200, list("9", &[odd]));
-    let error = live.latest_pods(&a, server.within(5)).await.unwrap_err();
-    assert_eq!(said(&error), "could not read the pods of node a: pod shop/p has no metadata.uid");
-    server.on(pods).says(403, status(403, "Forbidden", "no"));
-    assert_eq!(live.latest_pods(&a, server.within(5)).await.unwrap_err().class, ErrorClass::Denied);
-    server.on(pods).hangs();
-    assert_eq!(live.latest_pods(&a, server.within(5)).await.unwrap_err().class, ErrorClass::Timeout);
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,6 +250,25 @@ async fn a_watch_that_is_refused_for_a_while_is_asked_for_again() {
     let address = format!("GET /api/v1/nodes{}", watch("", "5"));
     server.on(&address).says(503, "down");
     server.on(&address).says(403, status(403, "Forbidden", "the authorizer is not ready"));
+    let mut again = server.on_watch(address.trim_start_matches("GET "));
+    drop(watched);
+    again.opened().await;
+    again.send("ADDED", &node("b", "31")).await;
+    until(&*live, |view| names(view) == ["a", "b"]).await;
+}
+
+/// The token is replaced while the view is open and while one is opened.
+#[tokio::test(start_paused = true)]
+async fn rb_48_lists_and_watches_go_on_with_the_new_token() {
+    let server = ApiServer::new();
+    for _ in 0..3 {
+        server.on(NODES).says(401, status(401, "Unauthorized", "expired"));
+    }
+    let (live, watched, _others) = nodes(&server, "5", &[node("a", "3")]).await;
+    let address = format!("GET /api/v1/nodes{}", watch("", "5"));
+    for _ in 0..3 {
+        server.on(&address).says(401, status(401, "Unauthorized", "expired"));
+    }
     let mut again = server.on_watch(address.trim_start_matches("GET "));
     drop(watched);
     again.opened().await;
