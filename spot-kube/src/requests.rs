@@ -336,54 +336,68 @@ mod tests {
     use futures::FutureExt as _;
     use http::Response;
     use spot_core::ports::Alone;
-    use tokio::sync::SemaphorePermit;
 
     use super::*;
     use crate::clock::TokioClock;
 
-    /// Requests to a server that answers everything at once, and how many it got.
+    /// Requests to a server that answers those for node `a` at once and no other; and how many it got.
     fn requests() -> (Requests, Arc<AtomicUsize>) {
         let served = Arc::<AtomicUsize>::default();
         let counted = Arc::clone(&served);
-        let service = tower::service_fn(move |_request: Request<Body>| {
+        let service = tower::service_fn(move |request: Request<Body>| {
             counted.fetch_add(1, Ordering::Relaxed);
-            async { Ok::<_, Infallible>(Response::new(Body::empty())) }
+            async move {
+                if !request.uri().path().ends_with("/a") {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Infallible>(Response::new(Body::empty()))
+            }
         });
         (Requests::new(kube::Client::new(service, "default"), Arc::new(TokioClock::new())), served)
     }
 
-    fn call() -> Call {
-        Call::get(Needs { verb: "get", resource: "nodes" }, "a", "/api/v1/nodes/a")
+    fn call(node: &str) -> Call {
+        Call::get(Needs { verb: "get", resource: "nodes" }, node, format!("/api/v1/nodes/{node}"))
     }
 
-    async fn all(lane: &Semaphore) -> SemaphorePermit<'_> {
-        lane.acquire_many(u32::try_from(IN_FLIGHT).unwrap()).await.unwrap()
+    /// As many requests for node `b` as may be in flight; held, they keep their slots.
+    fn crowd<'r>(
+        requests: &'r Requests,
+        call: &'r Call,
+        by: Instant,
+        write: Option<&'r Write>,
+    ) -> impl Sized + use<'r> {
+        let mut crowd: Vec<_> = (0..IN_FLIGHT).map(|_| Box::pin(requests.once(call, by, write))).collect();
+        assert!(crowd.iter_mut().all(|sent| sent.now_or_never().is_none()));
+        crowd
     }
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_sent_at_its_deadline_though_a_slot_comes_free_right_then() {
         let (requests, served) = requests();
-        let busy = all(&requests.reads).await;
         let by = requests.clock().instant() + Duration::from_secs(1);
-        let call = call();
-        let mut sent = pin!(requests.once(&call, by, None));
+        let (a, b) = (call("a"), call("b"));
+        let busy = crowd(&requests, &b, by + Duration::from_secs(1), None);
+        let mut sent = pin!(requests.once(&a, by, None));
         assert!(sent.as_mut().now_or_never().is_none(), "it waits for a slot");
         tokio::time::advance(Duration::from_secs(1)).await;
         drop(busy);
+        let before = served.load(Ordering::Relaxed);
         assert_eq!(sent.await.unwrap_err().class, ErrorClass::Timeout);
-        assert_eq!(served.load(Ordering::Relaxed), 0);
+        assert_eq!(served.load(Ordering::Relaxed), before);
     }
 
     #[tokio::test(start_paused = true)]
     async fn neither_reads_nor_planned_work_hold_up_what_is_more_urgent() {
-        let (requests, served) = requests();
-        let _reads = all(&requests.reads).await;
+        let (requests, _served) = requests();
         let by = requests.clock().instant() + Duration::from_secs(1);
-        let mut write = Write::assume(by, Arc::new(Alone));
-        assert!(requests.once(&call(), by, Some(&write)).await.unwrap().is_success());
-        let _planned = all(&requests.planned).await;
-        write.lane = Lane::Forced;
-        assert!(requests.once(&call(), by, Some(&write)).await.unwrap().is_success());
-        assert_eq!(served.load(Ordering::Relaxed), 2);
+        let (a, b) = (call("a"), call("b"));
+        let planned = Write::assume(by, Arc::new(Alone));
+        let mut forced = planned.clone();
+        forced.lane = Lane::Forced;
+        let _reads = crowd(&requests, &b, by, None);
+        assert!(requests.once(&a, by, Some(&planned)).await.unwrap().is_success());
+        let _writes = crowd(&requests, &b, by, Some(&planned));
+        assert!(requests.once(&a, by, Some(&forced)).await.unwrap().is_success());
     }
 }
