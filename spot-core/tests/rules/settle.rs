@@ -151,3 +151,31 @@ fn two_drains_are_waited_for_together_and_what_the_first_saw_counts() {
     gone(&mut view, before[1].clone());
     assert_eq!(both.pending(&view, secs(0)), Some("controller uid-web has 1 of 2 pods".to_owned()));
 }
+
+#[test]
+fn where_an_earlier_process_began_all_pods_that_have_come_since_are_waited_for() {
+    let came =
+        |name, seconds| PodSnapshot { created_at: noon() + secs(seconds), ..replacement(name, Some("sp-1"), false) };
+    let newest = PodSnapshot { ready: true, ..came("web-3", 30) };
+    let mut view = view_of(&[pod("web-1", "web", "od-1"), came("web-2", 10), newest]);
+    let mut resumed = awaited(&view, "od-1");
+    let after = secs(60);
+    assert_eq!(resumed.pending(&view, after), None, "it was in trouble before, as far as this process saw");
+    resumed.since(noon() + secs(11));
+    assert_eq!(resumed.pending(&view, after), None, "it came before");
+    resumed.since(noon() + secs(10));
+    assert_eq!(resumed.pending(&view, after), Some("pod shop/web-2 is not ready".to_owned()));
+    put(&mut view, PodSnapshot { ready: true, ..came("web-2", 10) });
+    assert_eq!(resumed.pending(&view, after), None);
+
+    let homeless = |seconds| PodSnapshot { node: None, controller: None, ..came("bare", seconds) };
+    put(&mut view, homeless(9));
+    assert_eq!(resumed.pending(&view, after), None, "it came before");
+    put(&mut view, PodSnapshot { phase: PodPhase::Failed, ..homeless(10) });
+    assert_eq!(resumed.pending(&view, after), None, "it wants no node");
+    put(&mut view, homeless(10));
+    let mut both = awaited(&view, "od-2");
+    assert_eq!(both.pending(&view, after), None, "this drain has nothing to do with it");
+    both.extend(resumed);
+    assert_eq!(both.pending(&view, after), Some("pod shop/bare has no node".to_owned()));
+}
