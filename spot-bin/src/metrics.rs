@@ -13,7 +13,7 @@ use prometheus::{
 use spot_core::capacity::Class;
 use spot_core::error::ErrorClass;
 use spot_core::ports::Observer;
-use spot_core::progress::{Answered, Outcome, OutcomeKind, Progress, Report, Step};
+use spot_core::progress::{Answered, Halted, Outcome, OutcomeKind, Progress, Report, Step};
 use spot_core::reason::ReasonKind;
 
 /// From a patch to the longest drain of the defaults.
@@ -96,7 +96,7 @@ impl Metrics {
             )?,
             step_failures: make.counters(
                 "spot_migrator_step_failures_total",
-                "Retirements that failed, by the step in which they did.",
+                "Steps that failed. One that a person, a pause or a signal ended is none.",
                 "step",
                 Step::ALL.map(Step::as_str),
             )?,
@@ -191,7 +191,7 @@ impl Observer for Metrics {
                 self.retired.inc();
                 self.success.inc();
             }
-            Progress::Released { node: _, step, why: _ } => {
+            Progress::StepHalted { node: _, step, halted: Halted::Failed, took: _ } => {
                 self.step_failures.with_label_values(&[step.as_str()]).inc();
             }
             Progress::Problem { node: _, class, what: _ } => {
@@ -222,6 +222,7 @@ impl Observer for Metrics {
             | Progress::StepStarted { .. }
             | Progress::StepHalted { .. }
             | Progress::PodBlocked { .. }
+            | Progress::Released { .. }
             | Progress::Undone { .. }
             | Progress::Departing { .. }
             | Progress::Created { .. } => {}
@@ -316,8 +317,6 @@ fn seconds(at: Timestamp) -> f64 {
 mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
-
-    use spot_core::progress::Halted;
 
     use super::*;
     use crate::sample::{node, report};
@@ -430,6 +429,18 @@ mod tests {
         assert_eq!(series["spot_migrator_operation_failure_total"], "2");
         assert_eq!(series["cost_manager_spot_migrator_operation_failure_total"], "2");
         assert_eq!(series["spot_migrator_operation_success_total"], "0");
+    }
+
+    #[test]
+    fn a_step_that_fails_is_counted_and_one_that_was_ended_is_not() {
+        let metrics = metrics();
+        for halted in [Halted::Failed, Halted::Paused, Halted::Undone, Halted::Stopped] {
+            let event = Progress::StepHalted { node: node(), step: Step::Settle, halted, took: Duration::ZERO };
+            metrics.observe(Timestamp::UNIX_EPOCH, &event);
+        }
+        let series = series(&metrics);
+        assert_eq!(series["spot_migrator_step_failures_total{step=\"settle\"}"], "1");
+        assert_eq!(series["spot_migrator_step_duration_seconds_count{step=\"settle\"}"], "0");
     }
 
     #[test]
