@@ -10,6 +10,7 @@
 //!        ├─ AuditLog       who asked the API server for what
 //!        ├─ Witness        what was true at every moment, from watch events
 //!        ├─ Webhook        refuses evictions, as an operator does that moves its data first
+//!        ├─ Proxy          breaks one of the product's requests
 //!        └─ Migrator       the product: a process of its own, with an API user of its own
 //! ```
 //!
@@ -34,6 +35,7 @@ pub mod migrator;
 
 pub mod process;
 pub mod programs;
+pub mod proxy;
 pub mod rights;
 pub mod wait;
 pub mod webhook;
@@ -48,6 +50,7 @@ pub use kwok::Kwok;
 pub use machine::Machine;
 pub use migrator::{Ended, Migrator, Running};
 pub use process::Process;
+pub use proxy::Proxy;
 pub use webhook::Webhook;
 pub use witness::Witness;
 pub use workload::Workload;

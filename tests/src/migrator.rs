@@ -2,15 +2,18 @@
 
 use std::{
     path::{Path, PathBuf},
+    pin::pin,
     process::Command,
     time::Duration,
 };
 
+use futures::future::{Either, select};
 use serde_json::{Value, json};
 
 use crate::{
     control_plane::{User, free_port},
     process::Process,
+    proxy::Proxy,
     rights,
     world::World,
 };
@@ -69,6 +72,12 @@ impl Migrator {
         }
     }
 
+    /// The same behind a proxy.
+    #[must_use]
+    pub fn through(self, proxy: &Proxy) -> Self {
+        Self { kubeconfig: proxy.kubeconfig().to_owned(), ..self }
+    }
+
     /// Starts `spot-migrator run --config FILE` with further arguments.
     #[must_use]
     pub fn run(&self, arguments: &[&str]) -> Running {
@@ -118,6 +127,18 @@ impl Running {
     pub async fn ended(mut self, patience: Duration) -> Ended {
         let status = self.process.wait(patience).await;
         Ended { code: status.code(), output: self.process.output() }
+    }
+
+    /// Ends it on the spot (SIGKILL) at a moment that may come; returns its exit code if it ended before.
+    ///
+    /// # Panics
+    /// If it still runs after `patience`, and the moment has not come.
+    pub async fn killed_at(mut self, moment: impl Future<Output = ()>, patience: Duration) -> Option<i32> {
+        if let Either::Right((status, _)) = select(pin!(moment), pin!(self.process.wait(patience))).await {
+            return status.code();
+        }
+        self.process.kill();
+        None
     }
 
     /// Ends it on the spot (SIGKILL), as a crash would.
