@@ -81,12 +81,17 @@ fn a_budget_that_keeps_a_pod_ready_leaves_no_workload_exposed() {
 }
 
 #[test]
-fn the_words_name_a_few_pods_and_say_that_there_are_more() {
-    let pods: Vec<_> = (1..=7).map(|number| pod(&format!("web-{number}"), "web", "od-1")).collect();
-    let words = found(&pods, None, 0).iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(
-        words,
-        ["all 7 ready pods of a workload move at once, and no budget keeps any of them: shop/web-1, shop/web-2, \
-          shop/web-3, shop/web-4, shop/web-5, …"]
-    );
+fn the_words_name_a_few_pods_and_say_whether_there_are_more() {
+    let words = |count| {
+        let pods: Vec<_> = (1..=count).map(|number| pod(&format!("web-{number}"), "web", "od-1")).collect();
+        found(&pods, None, 0).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let said = |count, more| {
+        format!(
+            "all {count} ready pods of a workload move at once, and no budget keeps any of them: shop/web-1, \
+             shop/web-2, shop/web-3, shop/web-4, shop/web-5{more}"
+        )
+    };
+    assert_eq!(words(5), [said(5, "")]);
+    assert_eq!(words(7), [said(7, ", …")]);
 }
