@@ -67,6 +67,82 @@ fn every_row_of_the_daylight_saving_table_holds() {
 }
 
 #[test]
+fn rb_13_a_schedule_that_never_matches_is_refused_and_has_no_next_time_to_be_mistaken() {
+    assert!(refusal("0 0 30 2 *").contains("never fires"));
+    assert!(matches!(utc("0 0 30 2 *"), Err(ScheduleError::NeverFires { .. })));
+    // What can fire may still have no next time: none, and no moment in the past.
+    let last = utc("0 0 29 2 *").unwrap();
+    assert_eq!(last.next_after(Timestamp::MAX), None);
+    assert!(last.next_after(at("2026-01-01T00:00:00Z")) > Some(at("2026-01-01T00:00:00Z")));
+}
+
+#[test]
+fn rb_19_sunday_is_0_and_7_is_refused_rather_than_taken_for_saturday() {
+    let wednesday = at("2025-01-01T00:00:00Z");
+    for (expression, first) in [("0 3 * * 0", "05"), ("0 3 * * 1", "06"), ("0 3 * * SUN", "05")] {
+        let expected = Some(at(&format!("2025-01-{first}T03:00:00Z")));
+        assert_eq!(utc(expression).unwrap().next_after(wednesday), expected, "{expression}");
+    }
+    assert!(refusal("0 3 * * 7").contains("Sunday is 0 here, not 7"));
+}
+
+#[test]
+fn rb_59_five_fields_and_shortcuts_are_read_and_six_fields_are_not_shifted_by_one() {
+    let after = at("2026-01-01T00:07:00Z");
+    for (expression, next) in [
+        ("@hourly", "2026-01-01T01:00:00Z"),
+        ("@daily", "2026-01-02T00:00:00Z"),
+        ("@midnight", "2026-01-02T00:00:00Z"),
+        ("@weekly", "2026-01-04T00:00:00Z"),
+        ("@monthly", "2026-02-01T00:00:00Z"),
+        ("@yearly", "2027-01-01T00:00:00Z"),
+        ("@annually", "2027-01-01T00:00:00Z"),
+        ("@every 1h", "2026-01-01T01:07:00Z"),
+        ("*/15 * * * *", "2026-01-01T00:15:00Z"),
+        ("TZ=UTC 0 3 * * *", "2026-01-01T03:00:00Z"),
+    ] {
+        assert_eq!(utc(expression).unwrap().next_after(after), Some(at(next)), "{expression}");
+    }
+    let six = refusal("0 */15 * * * *");
+    assert!(six.contains("6 fields") && six.contains("`*/15 * * * *`"), "{six}");
+    assert_eq!(utc(""), Err(ScheduleError::Empty));
+}
+
+#[test]
+fn rb_67_clock_changes_skip_no_day_double_no_run_and_leave_no_hour_out() {
+    let at_once = |schedule: &Schedule, zone: &str, after: &str, runs: usize| -> Vec<String> {
+        let zone = time_zone(zone).unwrap();
+        let times = fires(schedule, at(after)).take(runs);
+        times.map(|time| zone.to_datetime(time).strftime("%m-%d %H:%M").to_string()).collect()
+    };
+    let berlin = in_zone("30 2 * * *", "Europe/Berlin");
+    let spring = at_once(&berlin, "Europe/Berlin", "2025-03-29T12:00:00Z", 3);
+    assert_eq!(spring, ["03-30 03:00", "03-31 02:30", "04-01 02:30"]);
+    let autumn = at_once(&berlin, "Europe/Berlin", "2025-10-25T12:00:00Z", 3);
+    assert_eq!(autumn, ["10-26 02:30", "10-27 02:30", "10-28 02:30"]);
+    let sao_paulo = in_zone("0 0 * * *", "America/Sao_Paulo");
+    let no_midnight = at_once(&sao_paulo, "America/Sao_Paulo", "2018-11-03T12:00:00Z", 2);
+    assert_eq!(no_midnight, ["11-04 01:00", "11-05 00:00"]);
+    let hour = SignedDuration::from_hours(1);
+    for zone in ["Europe/Berlin", "America/Sao_Paulo"] {
+        let hourly = in_zone("@hourly", zone);
+        for after in ["2018-02-17T12:00:00Z", "2018-03-24T12:00:00Z", "2018-10-27T12:00:00Z", "2018-11-03T12:00:00Z"] {
+            let times: Vec<_> = fires(&hourly, at(after)).take(48).collect();
+            assert!(times.windows(2).all(|pair| pair[1].duration_since(pair[0]) == hour), "{zone} after {after}");
+        }
+    }
+}
+
+#[test]
+fn rb_68_a_day_of_the_month_or_of_the_week_is_enough_when_both_are_given() {
+    let new_year = at("2025-01-01T00:00:00Z");
+    assert_eq!(utc("0 0 1 * MON").unwrap().next_after(new_year), Some(at("2025-01-06T00:00:00Z")));
+    let mondays: Vec<Timestamp> = fires(&utc("0 0 31 2 MON").unwrap(), new_year).take(5).collect();
+    let of_february = ["2025-02-03", "2025-02-10", "2025-02-17", "2025-02-24", "2026-02-02"];
+    assert_eq!(mondays, of_february.map(|day| at(&format!("{day}T00:00:00Z"))));
+}
+
+#[test]
 fn days_of_the_week_count_from_sunday_as_zero() {
     let wednesday = at("2025-01-01T00:00:00Z");
     for (expression, first) in [
@@ -81,14 +157,6 @@ fn days_of_the_week_count_from_sunday_as_zero() {
             "{expression}"
         );
     }
-}
-
-#[test]
-fn either_day_field_fires_when_both_are_restricted() {
-    let january = at("2025-01-01T00:00:00Z");
-    assert_eq!(utc("0 0 1 * MON").unwrap().next_after(january), Some(at("2025-01-06T00:00:00Z")));
-    let mondays: Vec<Timestamp> = fires(&utc("0 0 31 2 MON").unwrap(), january).take(4).collect();
-    assert_eq!(mondays, ["03", "10", "17", "24"].map(|day| at(&format!("2025-02-{day}T00:00:00Z"))));
 }
 
 #[test]

@@ -5,7 +5,8 @@ use spot_core::cloud::InstanceState;
 use spot_core::error::ErrorClass;
 use spot_core::model::fault::Fault;
 use spot_core::model::{
-    Allowance, Answer, BudgetSpec, FactRecord, Group, NodeSpec, PodLife, Removal, WorkloadSpec, WorldBuilder,
+    Allowance, Answer, BudgetSpec, CallRecord, FactRecord, Group, NodeSpec, PodLife, Removal, WorkloadSpec,
+    WorldBuilder,
 };
 use spot_core::node::{ClaimAnnotation, Effect, Taint, key};
 use spot_core::pod::UnhealthyPods;
@@ -20,14 +21,6 @@ fn b0() -> WorldBuilder {
     WorldBuilder::default().on_demand(3).spot(2).deployment("web", 9)
 }
 
-fn is_delete(call: &Call) -> bool {
-    matches!(call, Call::DeleteInstance { .. } | Call::DeleteNode(_))
-}
-
-fn evicting(name: &'static str) -> impl Fn(&Call) -> bool {
-    move |call| matches!(call, Call::Evict { pod, .. } if pod.name.starts_with(name))
-}
-
 #[test]
 fn rb_01_a_failed_drain_never_reaches_the_cloud() {
     let model =
@@ -40,12 +33,15 @@ fn rb_01_a_failed_drain_never_reaches_the_cloud() {
     });
     let report = once(&model, &settings());
     assert_eq!(calls(&model, is_delete), 0);
-    assert_eq!(calls(&model, |call| matches!(call, Call::Detach { .. })), 0, "it was never tainted");
+    assert_eq!(calls(&model, is_taint), 0, "it was never tainted");
     let [(node, why)] = &report.failed[..] else { panic!("{report:?}") };
     assert_eq!(&*node.name, "od-1");
     assert!(why.contains("default/a-") && why.contains("default/c-") && !why.contains("default/b-"), "{why}");
-    assert!(report.has_failures() && report.retired.is_empty());
+    assert!(report.has_failures() && report.retired.is_empty() && !report.found_nothing_to_do());
     assert_clean(&model);
+    let next = once(&model, &settings());
+    let Outcome::NothingEligible(kinds) = &next.outcome else { panic!("{next:?}") };
+    assert_eq!(kinds.keys().collect::<Vec<_>>(), [&ReasonKind::BackingOff], "the next run knows of it");
 }
 
 #[test]
@@ -117,6 +113,58 @@ fn rb_04_a_drain_that_blocks_at_last_is_released_and_left_alone_for_longer_each_
     assert!(wait.as_hours() >= 1, "twice as long: {wait}");
 }
 
+/// The budget comes when the node is claimed already. Its node is the oldest, and goes first.
+#[test]
+fn rb_04_a_node_that_blocks_once_it_is_claimed_is_given_back_and_the_others_go() {
+    let alone = WorkloadSpec::deployment("alone", 1).selects("own", "od-1");
+    let tolerant = NodeSpec::new(Class::Spot).label("own", "od-1");
+    let old = NodeSpec { age: Duration::from_hours(9), ..NodeSpec::new(Class::OnDemand).named("od-1") };
+    let model = WorldBuilder::default()
+        .node(old.label("own", "od-1"))
+        .on_demand(2)
+        .node(tolerant)
+        .spot(1)
+        .workload(alone)
+        .deployment("web", 9)
+        .build();
+    let most = Arc::new(Mutex::new(0));
+    let seen = Arc::clone(&most);
+    model.with(|world| {
+        let blocked = EvictAnswer::Budget { budget: None, retry_after: None };
+        world.fault_when(1, Fault::Evict(blocked), evicting("alone"));
+        world.later(Duration::from_millis(20), |world| {
+            world.add_budget(&BudgetSpec {
+                namespace: "default".to_owned(),
+                name: "always-one".to_owned(),
+                app: "alone".to_owned(),
+                allowance: Allowance::MinAvailable(1),
+                unhealthy_pods: UnhealthyPods::IfHealthyBudget,
+            });
+        });
+        world.after_each_call(move |world, _| {
+            let cordoned = world.view().nodes().iter().filter(|node| node.unschedulable).count();
+            let mut most = seen.lock().unwrap();
+            *most = cordoned.max(*most);
+        });
+    });
+    let mut settings = settings();
+    settings.retire.drain_timeout = 10 * MINUTE;
+    let report = once(&model, &settings);
+    let [(node, why)] = &report.failed[..] else { panic!("{report:?}") };
+    assert_eq!(&*node.name, "od-1");
+    for words in ["budget_allows_none", "default/alone-", "default/always-one"] {
+        assert!(why.contains(words), "{words} is not named in {why}");
+    }
+    assert_eq!(report.retired.len(), 2, "{report:?}");
+    assert_eq!(*most.lock().unwrap(), 1, "at no moment more than one");
+    assert_eq!(calls(&model, |call| matches!(call, Call::DeletePod { .. })), 0);
+    assert_clean(&model);
+    let next = once(&model, &settings);
+    let asked =
+        calls(&model, |call| matches!(call, Call::WriteNode { node, .. } if &*node.name == "od-1" && is_claim(call)));
+    assert_eq!(asked, 1, "it is left alone: {next:?}");
+}
+
 #[test]
 fn rb_05_a_pod_that_was_replaced_under_its_name_is_not_evicted_again() {
     let model = WorldBuilder::default().on_demand(1).spot(1).stateful_set("db", 1).build();
@@ -143,7 +191,8 @@ fn rb_05_a_pod_that_was_replaced_under_its_name_is_not_evicted_again() {
 
 #[test]
 fn rb_06_a_machine_is_deleted_only_when_its_slowest_pod_is_gone() {
-    let slow = WorkloadSpec::deployment("q", 1).stop(Duration::from_secs(80));
+    let grace = Duration::from_secs(90);
+    let slow = WorkloadSpec { grace, ..WorkloadSpec::deployment("q", 1).stop(Duration::from_secs(80)) };
     let model = WorldBuilder::default().on_demand(1).spot(1).workload(slow).build();
     model.with(|world| {
         world.fault_when(1, Fault::Evict(EvictAnswer::ServerError("once".to_owned())), evicting("q-"));
@@ -155,7 +204,29 @@ fn rb_06_a_machine_is_deleted_only_when_its_slowest_pod_is_gone() {
         assert!(!world.facts().iter().any(|record| lost(&record.fact)));
         let graces = world.calls().iter().filter(|record| matches!(record.call, Call::Evict { grace: Some(_), .. }));
         assert_eq!(graces.count(), 0, "each pod has its own grace period");
+        let deleted = world.calls().iter().find(|record| is_delete(&record.call)).unwrap().sent;
+        assert!(deleted.since(Instant::default()) >= Duration::from_secs(80), "{deleted:?}");
     });
+}
+
+/// Right before the deletion the node's pods are read once more, and that fails for a moment.
+#[test]
+fn rb_06_pods_that_can_not_be_read_for_a_moment_end_in_no_deletion_without_looking() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).deployment("q", 2).build();
+    model.with(|world| {
+        world.fault_when(1, Fault::Fail(ErrorClass::Transient), |call| matches!(call, Call::LatestPods(_)));
+    });
+    let _first = once(&model, &settings());
+    model.run_until(model.with(|world| world.now()) + Duration::from_hours(2)).unwrap();
+    let _second = once(&model, &settings());
+    model.with(|world| {
+        let looked =
+            |record: &CallRecord| matches!((&record.call, &record.answer), (Call::LatestPods(_), Answer::Pods(_)));
+        let looked = world.calls().iter().position(looked).expect("it was looked at");
+        let deleted = world.calls().iter().position(|record| is_delete(&record.call)).expect("it goes in the end");
+        assert!(looked < deleted);
+    });
+    assert_eq!(nodes(&model).iter().filter(|name| name.starts_with("od-")).count(), 0);
 }
 
 #[test]
@@ -287,6 +358,40 @@ fn rb_20_a_foreign_on_demand_node_stops_the_run_and_is_named() {
     let report = once(&model, &settings());
     let Outcome::SpotExhausted(node) = &report.outcome else { panic!("{report:?}") };
     assert_eq!(&*node.name, "od-9");
+}
+
+/// Both pods of an application crash, and its budget holds back what is dead anyway.
+#[test]
+fn rb_28_pods_of_a_dead_application_hold_their_node_unless_their_budget_lets_them_go() {
+    for (unhealthy_pods, retired) in [(UnhealthyPods::IfHealthyBudget, 0), (UnhealthyPods::AlwaysAllow, 1)] {
+        let crashing = WorkloadSpec::deployment("dead", 2).life(PodLife::Crashing);
+        let model = WorldBuilder::default().on_demand(1).spot(1).workload(crashing).build();
+        model.with(|world| {
+            let pods: Vec<_> = world.view().pods().map(|pod| pod.reference()).collect();
+            for pod in pods {
+                world.set_pod_ready(&pod, false);
+            }
+            world.add_budget(&BudgetSpec {
+                namespace: "default".to_owned(),
+                name: "dead".to_owned(),
+                app: "dead".to_owned(),
+                allowance: Allowance::MaxUnavailable(1),
+                unhealthy_pods,
+            });
+        });
+        model.run_until(model.with(|world| world.now()) + MINUTE).unwrap();
+        let mut settings = settings();
+        settings.retire.drain_timeout = 10 * MINUTE;
+        let report = once(&model, &settings);
+        assert_eq!(report.retired.len(), retired, "{unhealthy_pods:?}: {report:?}");
+        assert_eq!(calls(&model, |call| matches!(call, Call::DeletePod { .. })), 0);
+        assert!(model.with(|world| world.now()).0 < Duration::from_hours(1), "{unhealthy_pods:?}: it ends");
+        if retired == 0 {
+            let Outcome::NothingEligible(kinds) = &report.outcome else { panic!("{report:?}") };
+            assert_eq!(kinds.keys().collect::<Vec<_>>(), [&ReasonKind::BudgetAllowsNone]);
+            assert_clean(&model);
+        }
+    }
 }
 
 #[test]

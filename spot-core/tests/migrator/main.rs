@@ -9,12 +9,15 @@
 )]
 
 mod cases;
+mod crashes;
 mod faults;
 mod flow;
 mod handover;
+mod load_balancers;
 mod operator;
 mod scale;
 mod steps;
+mod ticks;
 mod volumes;
 
 use std::sync::{Arc, Mutex};
@@ -26,7 +29,8 @@ use spot_core::Migrator;
 use spot_core::error::RunError;
 use spot_core::migrator::Settings;
 use spot_core::model::{self, Call, Fact, Halt, Model, Process, World};
-use spot_core::ports::Observer;
+use spot_core::node::key;
+use spot_core::ports::{Edit, Observer};
 use spot_core::progress::{OutcomeKind, Progress, Report};
 use spot_core::schedule::Schedule;
 use spot_core::stop::Stop;
@@ -83,7 +87,30 @@ fn calls(model: &Model, matches: impl Fn(&Call) -> bool) -> usize {
 }
 
 fn evictions(model: &Model) -> usize {
-    calls(model, |call| matches!(call, Call::Evict { .. }))
+    calls(model, is_eviction)
+}
+
+fn is_eviction(call: &Call) -> bool {
+    matches!(call, Call::Evict { .. })
+}
+
+fn is_delete(call: &Call) -> bool {
+    matches!(call, Call::DeleteInstance { .. } | Call::DeleteNode(_))
+}
+
+/// Whether it marks a node.
+fn is_claim(call: &Call) -> bool {
+    matches!(call, Call::WriteNode { change, .. } if change.mark == Edit::Set(()))
+}
+
+/// Whether it puts the taint on that takes a node out of load balancers.
+fn is_taint(call: &Call) -> bool {
+    matches!(call, Call::WriteNode { change, .. }
+        if change.taints.as_ref().is_some_and(|taints| taints.iter().any(|taint| taint.key == key::TO_BE_DELETED)))
+}
+
+fn evicting(name: &'static str) -> impl Fn(&Call) -> bool {
+    move |call| matches!(call, Call::Evict { pod, .. } if pod.name.starts_with(name))
 }
 
 /// Nothing that we put on nodes is left on any.

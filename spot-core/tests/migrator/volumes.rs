@@ -50,11 +50,6 @@ fn gone(model: &Model, name: &str) -> Instant {
     model.with(|world| world.facts().iter().find(is_it).expect("it went").at)
 }
 
-fn is_taint(call: &Call) -> bool {
-    matches!(call, Call::WriteNode { change, .. }
-        if change.taints.as_ref().is_some_and(|taints| taints.iter().any(|taint| taint.key.starts_with("ToBeDeleted"))))
-}
-
 fn problems(told: &[Progress]) -> Vec<String> {
     let what = |event: &Progress| match event {
         Progress::Problem { what, .. } => Some(what.clone()),

@@ -1,0 +1,163 @@
+//! When runs begin: after long ones, after a time without a process, and by clocks that jump.
+
+use jiff::{SignedDuration, ToSpan};
+use spot_core::capacity::Class;
+use spot_core::error::ErrorClass;
+use spot_core::model::fault::Fault;
+use spot_core::model::{NodeSpec, WorkloadSpec, WorldBuilder};
+use spot_core::node::Readiness;
+
+use super::*;
+
+/// When runs began and ended, by the wall clock.
+#[derive(Clone, Default)]
+struct Runs(Arc<Mutex<Vec<(Timestamp, Edge)>>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edge {
+    Begins,
+    Ends,
+}
+
+impl Observer for Runs {
+    fn observe(&self, at: Timestamp, event: &Progress) {
+        let edge = match event {
+            Progress::RunStarted { .. } => Edge::Begins,
+            Progress::RunEnded { .. } | Progress::RunFailed { .. } => Edge::Ends,
+            _other => return,
+        };
+        self.0.lock().unwrap().push((at, edge));
+    }
+}
+
+impl Runs {
+    /// The beginnings, to the minute. Fails the test if two runs went on at a time.
+    fn begun(&self) -> Vec<String> {
+        let edges = self.0.lock().unwrap();
+        let kinds: Vec<_> = edges.iter().map(|(_, edge)| *edge).collect();
+        assert!(kinds.chunks(2).all(|pair| pair == [Edge::Begins, Edge::Ends]), "one at a time: {edges:?}");
+        edges.iter().step_by(2).map(|(at, _)| at.strftime("%a %H:%M").to_string()).collect()
+    }
+}
+
+/// A process of the schedule, until it is killed that much later.
+fn process(model: &Model, settings: &Settings, runs: &Runs, lasts: Duration) {
+    let process = model.process();
+    let id = process.id();
+    model.with(|world| world.later(lasts, move |world| world.kill_process(id)));
+    let migrator = Migrator::new(process.ports_alone(Arc::new(runs.clone())), settings.clone());
+    let stop = Stop::default();
+    assert!(matches!(model::block_on(model, async { migrator.run(&stop).await }), Err(Halt::Killed)));
+}
+
+fn hours(hours: u64) -> Duration {
+    Duration::from_hours(hours)
+}
+
+/// Hourly, from Monday at midnight on.
+#[test]
+fn rb_60_long_runs_missed_ticks_and_jumping_clocks_neither_pile_runs_up_nor_leave_one_out() {
+    let long = WorkloadSpec::deployment("long", 1).stop(130 * MINUTE);
+    let model = WorldBuilder::default().on_demand(1).spot(1).workload(long).build();
+    let mut settings = settings();
+    settings.retire.drain_timeout = hours(4);
+    let runs = Runs::default();
+
+    // The run of 01:00 lasts till after three: the next one is that of four.
+    process(&model, &settings, &runs, hours(4) + 30 * MINUTE);
+    assert_eq!(runs.begun(), ["Mon 00:00", "Mon 01:00", "Mon 04:00"]);
+    assert!(!nodes(&model).contains(&"od-1".to_owned()), "the long run went to its end");
+
+    // Nobody is there for five hours: that is made up for by no run but the one at the start.
+    model.run_until(model.with(|world| world.now()) + hours(5)).unwrap();
+    let runs = Runs::default();
+    model.with(|world| {
+        // At 10:10 the clock is set back by half an hour, at its 10:50 the machine is suspended for three hours.
+        world.later(40 * MINUTE, |world| world.jump_wall_clock(SignedDuration::from_mins(-30)));
+        world.later(110 * MINUTE, |world| world.jump_wall_clock(SignedDuration::from_hours(3)));
+    });
+    process(&model, &settings, &runs, 180 * MINUTE);
+    assert_eq!(
+        runs.begun(),
+        [
+            "Mon 09:30", // the start
+            "Mon 10:00", // and not again when it is ten for the second time
+            "Mon 13:50", // that of eleven, which was slept through: once, and at once
+            "Mon 14:00",
+        ]
+    );
+}
+
+/// A schedule of fixed times runs though its process never lives for an hour.
+#[test]
+fn processes_that_restart_every_forty_minutes_meet_every_full_hour() {
+    let model = WorldBuilder::default().spot(1).build();
+    let runs = Runs::default();
+    for _restart in 0..6 {
+        process(&model, &settings(), &runs, 40 * MINUTE);
+    }
+    let on_the_hour: Vec<_> = runs.begun().into_iter().filter(|begun| begun.ends_with(":00")).collect();
+    assert_eq!(on_the_hour, ["Mon 00:00", "Mon 01:00", "Mon 02:00", "Mon 03:00"]);
+}
+
+/// The leader's zone is cut off from its cloud for three hours, and nobody is retired on a guess.
+#[test]
+fn rb_50_an_unreachable_cloud_fails_every_run_and_counts_as_no_success() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
+    model.with(|world| {
+        world.fault_when(u32::MAX, Fault::Fail(ErrorClass::Timeout), |call| matches!(call, Call::Survey { .. }));
+    });
+    let notes = Notes::default();
+    let migrator = Migrator::new(model.ports(Arc::new(notes.clone())), settings());
+    let stop = Stop::default();
+    let asked = stop.clone();
+    model.with(|world| world.later(hours(3) + 30 * MINUTE, move |_| asked.set()));
+    let migrating = model::block_on(&model, async { migrator.run(&stop).await });
+    assert!(matches!(migrating, Ok(Ok(()))), "{migrating:?}");
+    let told = notes.all();
+    let failed = told.iter().filter(|event| matches!(event, Progress::RunFailed { .. })).count();
+    assert!(failed >= 3, "{failed} of at least three: {told:?}");
+    assert!(!told.iter().any(|event| matches!(event, Progress::RunEnded { .. })), "{told:?}");
+    assert_eq!(calls(&model, |call| matches!(call, Call::WriteNode { .. } | Call::Evict { .. })), 0);
+}
+
+/// Not ready for longer than five minutes: it is as good a node to retire as any other.
+#[test]
+fn a_node_that_is_not_ready_for_longer_than_five_minutes_goes_and_one_that_just_fell_silent_is_waited_for() {
+    let model = WorldBuilder::default().on_demand(2).spot(1).deployment("web", 2).build();
+    model.with(|world| {
+        let since = world.wall() - 6.minutes();
+        world.edit_node("od-1", move |node| node.readiness = Readiness::NotReady { since });
+        let since = world.wall() - 1.minutes();
+        world.edit_node("od-2", move |node| node.readiness = Readiness::NotReady { since });
+    });
+    let report = once(&model, &settings());
+    assert_eq!(names(&report.retired), ["od-1", "od-2"], "{report:?}");
+    let second = |call: &Call| matches!(call, Call::WriteNode { node, .. } if &*node.name == "od-2" && is_claim(call));
+    let claimed = model.with(|world| world.calls().iter().find(|record| second(&record.call)).unwrap().sent);
+    assert!(claimed.0 >= 4 * MINUTE, "not before it was silent for five minutes: {claimed:?}");
+}
+
+/// As soon as the node is gone, an on-demand one comes under its name.
+fn come_back(world: &mut World) {
+    if world.node("od-1").is_some() {
+        world.later(Duration::from_millis(1), come_back);
+    } else {
+        world.add_node(NodeSpec::new(Class::OnDemand).named("od-1"));
+    }
+}
+
+/// The name is used again at once, by an on-demand machine.
+#[test]
+fn rb_08_a_node_that_comes_back_under_its_name_on_demand_ends_the_run_as_exhausted() {
+    let model = WorldBuilder::default().on_demand(2).spot(1).deployment("web", 4).build();
+    model.with(|world| {
+        world.later(Duration::from_millis(1), come_back);
+    });
+    let report = once(&model, &settings());
+    let spot_core::progress::Outcome::SpotExhausted(node) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(&*node.name, "od-1");
+    assert_eq!(names(&report.retired), ["od-1"], "the other one was not begun");
+    assert_ne!(report.retired[0].uid, node.uid);
+    assert_clean(&model);
+}
