@@ -42,14 +42,23 @@ pub enum User {
     Kwok,
     /// Karpenter; may do everything.
     Karpenter,
+    /// The cloud controller manager; may do everything.
+    CloudController,
     /// The product; may do what `deploy/` grants it, and nothing else.
     Migrator,
 }
 
 impl User {
     /// Every user.
-    pub const ALL: [Self; 6] =
-        [Self::Admin, Self::Scheduler, Self::Controllers, Self::Kwok, Self::Karpenter, Self::Migrator];
+    pub const ALL: [Self; 7] = [
+        Self::Admin,
+        Self::Scheduler,
+        Self::Controllers,
+        Self::Kwok,
+        Self::Karpenter,
+        Self::CloudController,
+        Self::Migrator,
+    ];
 
     /// The name by which the API server knows the user.
     #[must_use]
@@ -60,6 +69,7 @@ impl User {
             Self::Controllers => "controllers",
             Self::Kwok => "kwok",
             Self::Karpenter => "karpenter",
+            Self::CloudController => "cloud-controller",
             Self::Migrator => "migrator",
         }
     }
@@ -71,7 +81,12 @@ impl User {
     pub(crate) fn group(self) -> &'static str {
         match self {
             Self::Migrator => "spot-migrators",
-            Self::Admin | Self::Scheduler | Self::Controllers | Self::Kwok | Self::Karpenter => "system:masters",
+            Self::Admin
+            | Self::Scheduler
+            | Self::Controllers
+            | Self::Kwok
+            | Self::Karpenter
+            | Self::CloudController => "system:masters",
         }
     }
 }

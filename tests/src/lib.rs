@@ -7,6 +7,7 @@
 //! World ─┬─ ControlPlane   etcd, kube-apiserver, kube-scheduler, kube-controller-manager
 //!        ├─ Kwok           Nodes become Ready, pods run and stop
 //!        ├─ Karpenter      buys Nodes for pending pods (only where asked for)
+//!        ├─ Cloud          AWS, and what makes Nodes of its instances (only where asked for)
 //!        ├─ AuditLog       who asked the API server for what
 //!        ├─ Witness        what was true at every moment, from watch events
 //!        ├─ Webhook        refuses evictions, as an operator does that moves its data first
@@ -27,6 +28,7 @@
 )]
 
 pub mod audit;
+pub mod aws;
 pub mod control_plane;
 pub mod karpenter;
 pub mod kwok;

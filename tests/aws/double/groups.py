@@ -86,10 +86,10 @@ def balance(group):
     while launches and len(staying(group)) < group.desired_capacity:
         launch(group, emptiest_zone(group), spot=wants_spot(group))
     while ends and len(staying(group)) > group.desired_capacity:
-        victims = [member for member in fullest_zone(group) if not member.protected_from_scale_in]
-        if not victims:
+        victim = surplus(group)
+        if victim is None:
             break
-        leave(group, victims[0])
+        leave(group, victim)
     if launches and ends:
         keep_on_demand_share(group)
         if may(group, "AZRebalance"):
@@ -112,7 +112,9 @@ def rebalance_zones(group):
         zones = members_by_zone(group)
         if max(zones.values(), default=0) - min(zones.values(), default=0) <= 1:
             return
-        victim = fullest_zone(group)[0]
+        victim = surplus(group)
+        if victim is None or zones[victim.availability_zone] < max(zones.values()):
+            return
         launch(group, emptiest_zone(group), spot=victim.instance.lifecycle == "spot")
         leave(group, victim)
 
@@ -140,11 +142,11 @@ def emptiest_zone(group):
     return min(group.availability_zones, key=lambda zone: zones[zone])
 
 
-def fullest_zone(group):
-    """The members in the zone that has the most, the oldest first."""
+def surplus(group):
+    """Whom the group gives up when it chooses: the oldest where most are, of those that are not protected."""
     zones = members_by_zone(group)
-    fullest = max(sorted(zones), key=lambda zone: zones[zone])
-    return [member for member in staying(group) if member.availability_zone == fullest]
+    unprotected = [member for member in staying(group) if not member.protected_from_scale_in]
+    return max(unprotected, key=lambda member: zones[member.availability_zone], default=None)
 
 
 def on_demand_share(group, capacity):
@@ -268,8 +270,6 @@ def set_capacity_of_group(self, new_capacity):
 
 def update(self, *arguments, mixed_instances_policy=None, launch_template=None, desired_capacity=None, **others):
     """An update without a policy keeps the one there is, and no limit leaves the desired capacity outside."""
-    if not mixed_instances_policy and not launch_template:
-        mixed_instances_policy = self.mixed_instances_policy
     low, high = (others.get("min_size"), self.min_size), (others.get("max_size"), self.max_size)
     low, high = (new if new is not None else old for new, old in (low, high))
     wanted = self.desired_capacity if desired_capacity is None else desired_capacity
@@ -277,14 +277,19 @@ def update(self, *arguments, mixed_instances_policy=None, launch_template=None, 
         raise ValidationError(f"Max bound, {high}, must be greater than or equal to min bound, {low}")
     if desired_capacity is not None and not low <= desired_capacity <= high:
         raise ValidationError(f"Desired capacity:{desired_capacity} must be between the specified min size:{low} and max size:{high}")
+    policy = self.mixed_instances_policy
     update_group(
         self,
         *arguments,
         mixed_instances_policy=mixed_instances_policy,
         launch_template=launch_template,
-        desired_capacity=min(max(wanted, low), high),
-        **others,
+        desired_capacity=None,
+        **others | {"min_size": None, "max_size": None},
     )
+    if not mixed_instances_policy and not launch_template:
+        self.mixed_instances_policy = policy
+    self.min_size, self.max_size = low, high
+    self.set_desired_capacity(min(max(wanted, low), high))
 
 
 def set_desired_capacity(self, group_name, desired_capacity):
