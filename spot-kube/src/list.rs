@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::ports::Instant;
 
-use crate::requests::{Call, Needs, PAGE, Requests, escaped};
+use crate::requests::{ATTEMPT, Call, Needs, PAGE, Requests, escaped};
 
 /// Objects on a page: client-go's size.
 const LIMIT: u32 = 500;
@@ -23,6 +23,8 @@ pub(crate) struct Source {
     pub(crate) field_selector: Option<String>,
     /// Only metadata are asked for.
     pub(crate) metadata_only: bool,
+    /// How long a page may take.
+    pub(crate) attempt: Duration,
 }
 
 /// A list that was read to its end, in one version.
@@ -50,12 +52,18 @@ struct PageMetadata {
 impl Source {
     /// All objects of a kind.
     pub(crate) fn new(resource: &'static str, path: impl Into<String>) -> Self {
-        Self { resource, path: path.into(), field_selector: None, metadata_only: false }
+        Self { resource, path: path.into(), field_selector: None, metadata_only: false, attempt: PAGE }
     }
 
     /// Only those whose field has this value.
     pub(crate) fn with_field(mut self, field: &str, value: &str) -> Self {
         self.field_selector = Some(escaped(&format!("{field}={value}")));
+        self
+    }
+
+    /// Only few of them, which take no longer than any other answer.
+    pub(crate) const fn few(mut self) -> Self {
+        self.attempt = ATTEMPT;
         self
     }
 
@@ -68,7 +76,7 @@ impl Source {
             uri.push_str(&escaped(after));
         }
         let mut call = Call::get(Needs { verb: "list", resource: self.resource }, "", uri);
-        call.attempt = PAGE;
+        call.attempt = self.attempt;
         if self.metadata_only {
             call.accept = Some("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
         }

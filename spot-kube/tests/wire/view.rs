@@ -92,6 +92,19 @@ async fn rb_73_a_list_whose_pages_expire_begins_anew() {
     watched.opened().await;
 }
 
+/// It is the last look before a deletion: that one answer is lost must not cost the whole drain.
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_node_are_listed_again_when_no_answer_comes() {
+    let server = ApiServer::new();
+    let (live, _watched, _others) = nodes(&server, "5", &[]).await;
+    let pods = "GET /api/v1/pods?limit=500&fieldSelector=spec.nodeName%3Da";
+    let a = NodeRef { name: "a".into(), uid: Uid::new("uid-a"), resource_version: None };
+    server.on(pods).hangs();
+    server.on(pods).says(200, list("9", &[pod("p", "a")]));
+    let latest = live.latest_pods(&a, server.within(30)).await.unwrap();
+    assert_eq!(pod_names(latest.iter()), ["p"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_own_write_is_visible_at_once_and_an_older_event_does_not_undo_it() {
     let server = ApiServer::new();
