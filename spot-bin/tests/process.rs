@@ -64,6 +64,34 @@ fn a_wrong_configuration_is_refused_with_place_and_remedy(#[case] body: &str, #[
     assert!(said.starts_with("error: "), "{said}");
 }
 
+#[test]
+fn rb_13_a_schedule_that_never_matches_is_refused_at_the_start_by_its_field() {
+    let file = format!("{HEADER}schedule: 0 0 30 2 *\n");
+    let output = run(&[("spot.yaml", &file)], &["run", "--config", "spot.yaml"]);
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for word in ["spot.yaml:4:", "schedule", "`0 0 30 2 *`", "never fires"] {
+        assert!(said.contains(word), "{word} is not named in\n{said}");
+    }
+}
+
+/// The node that runs the migrator can't be kept for last when nobody tells which one that is.
+#[test]
+fn rb_32_an_unset_node_name_is_told_at_the_start() {
+    let starts = |node: Option<&str>| {
+        let folder = folder(&[("kubeconfig", UNREACHABLE)]);
+        let mut program = program(folder.path());
+        program.args(["run", "--once", "--cloud-provider-name", "node-object", "--state-namespace", "ours"]);
+        program.args(["--kubeconfig", "kubeconfig"]).envs(node.map(|node| ("NODE_NAME", node)));
+        errors(&program.output().expect("the program starts"))
+    };
+    for nothing in [None, Some("")] {
+        let said = starts(nothing);
+        assert!(said.contains("NODE_NAME is not set") && said.contains("spec.nodeName"), "{nothing:?}: {said}");
+    }
+    assert!(!starts(Some("od-1")).contains("NODE_NAME"));
+}
+
 #[rstest]
 #[case::not_yaml("a: [", "objects.yaml")]
 #[case::no_list("just words", "kubectl get nodes")]
@@ -170,6 +198,14 @@ fn a_process_that_waits_for_its_cluster_is_alive_and_ends_in_order_when_told_to(
     let address = served["address"].as_str().expect("it says where");
     assert!(got(address, "/livez").starts_with("HTTP/1.1 200 "));
     assert!(got(address, "/readyz").starts_with("HTTP/1.1 503 "));
+    // An alert on a counter must not have to wait for the first failure.
+    let metrics = got(address, "/metrics");
+    for counter in ["success", "failure"] {
+        for name in ["spot_migrator", "cost_manager_spot_migrator"] {
+            let series = format!("\n{name}_operation_{counter}_total 0\n");
+            assert!(metrics.contains(&series), "{series} is missing in\n{metrics}");
+        }
+    }
 
     let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("there is kill");
     assert!(told.success());

@@ -1,0 +1,225 @@
+//! The numbers as Prometheus scrapes them: what is there from the start, what grows, and what a failure looks like.
+
+#![expect(clippy::expect_used, reason = "clippy's allowance for tests does not reach their helper functions")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use spot_bin::metrics::Metrics;
+use spot_core::claim::InstanceId;
+use spot_core::cloud::{CloudFacts, Deletion, Freshness, InstanceState};
+use spot_core::error::{ErrorClass, PortError};
+use spot_core::migrator::{Migrator, Settings};
+use spot_core::model::{self, WorldBuilder};
+use spot_core::node::{NodeRef, NodeSnapshot, Uid};
+use spot_core::pod::PodRef;
+use spot_core::ports::{Clock, CloudProvider, Instant, Observer as _, Ports, Write};
+use spot_core::progress::{Answered, Outcome, Progress, Report, Step, Undo};
+use spot_core::retire::RetiredNode;
+use spot_core::schedule::Schedule;
+use spot_core::stop::Stop;
+
+fn metrics() -> Metrics {
+    Metrics::new().expect("names are distinct")
+}
+
+/// All series but those that the system tells of the process, with their values.
+fn series(metrics: &Metrics) -> BTreeMap<String, String> {
+    let text = metrics.text().expect("it is text");
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.starts_with("process_"));
+    let parse = |line: &str| {
+        let (name, value) = line.rsplit_once(' ').expect("a series has a value");
+        (name.to_owned(), value.to_owned())
+    };
+    lines.map(parse).collect()
+}
+
+/// A value without what comes after the point.
+fn whole(series: &BTreeMap<String, String>, name: &str) -> u64 {
+    series[name].split('.').next().unwrap_or_default().parse().expect("the value is a number")
+}
+
+/// The name of a series' family, which its HELP and TYPE tell of.
+fn family(series: &str) -> &str {
+    let name = series.split('{').next().unwrap_or_default();
+    let part = ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part));
+    part.filter(|name| name.ends_with("_seconds")).unwrap_or(name)
+}
+
+#[test]
+fn rb_61_every_series_is_there_at_0_before_anything_happens_and_says_what_it_is() {
+    let metrics = metrics();
+    let text = metrics.text().expect("it is text");
+    let mut helped = BTreeSet::new();
+    let mut typed = BTreeSet::new();
+    for line in text.lines() {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some("HELP"), Some(name), Some(help)) => {
+                assert!(help.len() > 10 && helped.insert(name.to_owned()), "{line}");
+            }
+            (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
+                assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+                assert!(kind != "counter" || name.ends_with("_total"), "{line}");
+                assert!(helped.contains(name) && typed.insert(name.to_owned()), "{line}");
+            }
+            _series => {}
+        }
+    }
+    let series = series(&metrics);
+    for (name, value) in &series {
+        assert!(typed.contains(family(name)), "{name} has no TYPE");
+        assert!(value == "0" || name.starts_with("spot_migrator_build_info{"), "{name} is {value}");
+    }
+    let families: BTreeSet<_> = series.keys().map(|name| family(name)).collect();
+    for name in [
+        "spot_migrator_operation_success_total",
+        "spot_migrator_operation_failure_total",
+        "cost_manager_spot_migrator_operation_success_total",
+        "cost_manager_spot_migrator_operation_failure_total",
+        "spot_migrator_nodes",
+        "spot_migrator_nodes_refused",
+        "spot_migrator_step_duration_seconds",
+        "spot_migrator_evictions_total",
+        "spot_migrator_pods_moved_total",
+        "spot_migrator_last_success_timestamp_seconds",
+        "spot_migrator_next_run_timestamp_seconds",
+        "spot_migrator_leader",
+    ] {
+        assert!(families.contains(name), "{name} is missing among {families:#?}");
+    }
+    // A follower never has more than that, and a leader has the same.
+    let names: Vec<_> = series.into_keys().collect();
+    metrics.leads(true);
+    assert_eq!(self::series(&metrics).into_keys().collect::<Vec<_>>(), names);
+}
+
+/// Everything that can be told of one node, under a name that nothing else has.
+fn history(number: u32) -> Vec<Progress> {
+    let node = NodeRef {
+        name: format!("ip-10-0-{number}").into(),
+        uid: Uid::new(format!("uid-{number}")),
+        resource_version: None,
+    };
+    let pod = PodRef { namespace: "default".into(), name: format!("web-{number}").into(), uid: node.uid.clone() };
+    let why = format!("told of {number}");
+    let report = Report {
+        outcome: Outcome::SpotExhausted(node.clone()),
+        retired: vec![node.clone()],
+        failed: vec![(node.clone(), why.clone())],
+        undone: Vec::new(),
+        departing: vec![node.clone()],
+        evictions: 1,
+    };
+    let mut events = vec![
+        Progress::WouldRetire { node: node.clone() },
+        Progress::Retired { node: node.clone() },
+        Progress::Undone { node: node.clone(), undo: Undo::Uncordoned },
+        Progress::Departing { node: node.clone(), why: why.clone() },
+        Progress::Created { node: node.clone() },
+        Progress::RunEnded { report },
+    ];
+    events.extend(Answered::ALL.map(|answered| Progress::Evicted { node: node.clone(), pod: pod.clone(), answered }));
+    for step in Step::ALL {
+        let took = Duration::from_secs(u64::from(number));
+        events.push(Progress::StepStarted { node: node.clone(), step });
+        events.push(Progress::StepDone { node: node.clone(), step, took });
+        events.push(Progress::Released { node: node.clone(), step, why: why.clone() });
+    }
+    let problem = |class| Progress::Problem { node: Some(node.clone()), class, what: why.clone() };
+    events.extend(ErrorClass::ALL.map(problem));
+    events
+}
+
+#[test]
+fn rb_62_ten_thousand_nodes_with_names_of_their_own_make_no_new_series() {
+    let metrics = metrics();
+    let before: Vec<_> = series(&metrics).into_keys().collect();
+    for number in 0..10_000 {
+        for event in history(number) {
+            metrics.observe(Timestamp::UNIX_EPOCH, &event);
+        }
+    }
+    let after = series(&metrics);
+    assert_eq!(after["spot_migrator_nodes_retired_total"], "10000", "all were told of");
+    assert_eq!(after.into_keys().collect::<Vec<_>>(), before);
+    let text = metrics.text().expect("it is text");
+    assert!(!text.contains("ip-10-0-") && !text.contains("told of"), "{text}");
+}
+
+/// A cloud that is out of reach until a moment.
+struct CutOff {
+    cloud: Arc<dyn CloudProvider>,
+    clock: Arc<dyn Clock>,
+    until: Instant,
+}
+
+#[async_trait]
+impl CloudProvider for CutOff {
+    async fn survey(
+        &self,
+        nodes: &[Arc<NodeSnapshot>],
+        chosen: &[NodeRef],
+        freshness: Freshness,
+        by: Instant,
+    ) -> Result<CloudFacts, PortError> {
+        if self.clock.instant() < self.until {
+            return Err(PortError::new(ErrorClass::Timeout, "the cloud does not answer"));
+        }
+        self.cloud.survey(nodes, chosen, freshness, by).await
+    }
+    async fn detach(&self, node: &NodeSnapshot, tainted_at: Option<Timestamp>, write: &Write) -> Result<(), PortError> {
+        self.cloud.detach(node, tainted_at, write).await
+    }
+    async fn delete_instance(&self, node: &RetiredNode, write: &Write) -> Result<Deletion, PortError> {
+        self.cloud.delete_instance(node, write).await
+    }
+    async fn instance_state(&self, instance: &InstanceId, by: Instant) -> Result<InstanceState, PortError> {
+        self.cloud.instance_state(instance, by).await
+    }
+}
+
+/// From midnight on, the numbers of a process that can't reach its cloud for so long, after so many hours.
+fn hours_without_cloud(cut_off: Duration, hours: u64) -> BTreeMap<String, String> {
+    let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
+    let metrics = metrics();
+    let ports = model.ports(Arc::new(metrics.clone()));
+    let cloud = CutOff {
+        cloud: Arc::clone(&ports.cloud),
+        clock: Arc::clone(&ports.clock),
+        until: ports.clock.instant() + cut_off,
+    };
+    let schedule = Schedule::parse("@hourly", &TimeZone::UTC).expect("it is one");
+    let migrator = Migrator::new(Ports { cloud: Arc::new(cloud), ..ports }, Settings::new(schedule));
+    let stop = Stop::default();
+    let asked = stop.clone();
+    let lasts = Duration::from_hours(hours) + Duration::from_mins(30);
+    model.with(|world| world.later(lasts, move |_| asked.set()));
+    model::block_on(&model, async { migrator.run(&stop).await }).expect("it ends").expect("nobody else leads");
+    series(&metrics)
+}
+
+#[test]
+fn rb_50_runs_that_can_not_ask_the_cloud_are_failures_and_no_success() {
+    let cut_off = hours_without_cloud(Duration::from_hours(9), 3);
+    assert!(whole(&cut_off, "spot_migrator_operation_failure_total") >= 3, "{cut_off:#?}");
+    assert_eq!(
+        cut_off["cost_manager_spot_migrator_operation_failure_total"],
+        cut_off["spot_migrator_operation_failure_total"]
+    );
+    assert_eq!(cut_off["spot_migrator_operation_success_total"], "0", "no node was seen, and none is done");
+    assert_eq!(cut_off["spot_migrator_last_success_timestamp_seconds"], "0");
+
+    let restored = hours_without_cloud(Duration::from_mins(90), 3);
+    assert!(whole(&restored, "spot_migrator_operation_failure_total") >= 1, "{restored:#?}");
+    // 2026-01-05, a Monday, at three and at four.
+    let (three, four) = (1_767_582_000, 1_767_585_600);
+    let last = whole(&restored, "spot_migrator_last_success_timestamp_seconds");
+    assert!((three..four).contains(&last), "the run of three found nothing left: {last}");
+    assert_eq!(whole(&restored, "spot_migrator_next_run_timestamp_seconds"), four);
+    assert_eq!(restored["spot_migrator_nodes_retired_total"], "1");
+}
