@@ -22,7 +22,8 @@ fn who_looks_at_each_change_sees_the_whole_world_in_rising_versions() {
             seen.1.push(version);
         });
     });
-    model.with(|world| world.evict(&pods_of(world, "web")[0].reference(), None));
+    let answer = model.with(|world| world.evict(&pods_of(world, "web")[0].reference(), None));
+    assert_eq!(answer, crate::ports::EvictAnswer::Accepted);
     model.run_until(Instant(60 * SECOND)).unwrap();
     let seen = seen.lock().unwrap();
     model.with(|world| {
