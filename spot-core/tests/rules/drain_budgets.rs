@@ -71,6 +71,30 @@ fn the_servers_time_is_kept_unless_the_budget_moves() {
 }
 
 #[test]
+fn a_server_that_asks_for_no_wait_is_given_a_second_all_the_same() {
+    let retry_after = Some(secs(0));
+    for answer in [EvictAnswer::Budget { budget: None, retry_after }, EvictAnswer::Overloaded { retry_after }] {
+        let mut bench = draining(&["a"]);
+        assert_eq!(bench.evicts(), ["a"]);
+        bench.answer("a", answer);
+        assert_eq!(bench.wake(), second(1));
+    }
+}
+
+#[test]
+fn a_report_that_is_due_before_the_next_try_is_not_late() {
+    let mut bench = draining(&["a"]);
+    assert_eq!(bench.evicts(), ["a"]);
+    bench.answer("a", EvictAnswer::Budget { budget: None, retry_after: Some(secs(300)) });
+    for due in [60, 120, 240] {
+        assert_eq!(bench.wake(), second(due));
+        bench.now = second(due);
+        assert_eq!(bench.overdue().len(), 1);
+    }
+    assert_eq!(bench.wake(), second(300));
+}
+
+#[test]
 fn a_budget_that_is_taken_away_holds_nobody_back() {
     let mut bench = draining(&["a", "b"]);
     bench.budget(budget("web", 1));

@@ -464,9 +464,12 @@ fn a_pod_that_may_not_be_moved_ends_a_planned_drain_at_once() {
 #[test]
 fn pods_of_a_silent_node_count_as_gone_a_minute_after_their_grace_period() {
     let mut bench = draining(&["a"]);
+    bench.put(PodSnapshot { grace: secs(50), ..web("slow") });
     bench.evicts();
-    bench.answer("a", EvictAnswer::Accepted);
-    bench.going("a");
+    for name in ["a", "slow"] {
+        bench.answer(name, EvictAnswer::Accepted);
+        bench.going(name);
+    }
     bench.now = second(30 + 61);
     assert_eq!(bench.evicts(), [] as [&str; 0], "a node that answers");
     bench.node = NodeSnapshot { readiness: Readiness::NotReady { since: noon() }, ..bench.node };
@@ -476,6 +479,8 @@ fn pods_of_a_silent_node_count_as_gone_a_minute_after_their_grace_period() {
     assert_eq!(bench.evicts(), [] as [&str; 0], "a second too early");
     assert_eq!(bench.wake(), second(30 + 60), "nothing else tells that the time has come");
     bench.now = second(30 + 60);
+    assert_eq!(bench.wake(), second(50 + 60), "the other one's grace period is longer");
+    bench.now = second(50 + 60);
     assert_eq!(bench.observe(), EMPTY);
     bench.put(web("b"));
     assert_eq!(bench.evicts(), ["b"], "one that was never told to stop");

@@ -217,6 +217,9 @@ fn a_node_that_failed_is_left_alone_in_its_run_and_until_its_back_off_ends() {
             refused,
         ),
     ]);
+    let mut scene = Scene::b0();
+    until(&mut scene, 60);
+    assert_eq!(scene.reasons("od-1"), [Reason::BackingOff(Some(noon() + secs(60)))]);
 }
 
 #[test]

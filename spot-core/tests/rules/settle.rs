@@ -176,6 +176,8 @@ fn where_an_earlier_process_began_all_pods_that_have_come_since_are_waited_for()
     put(&mut view, homeless(10));
     let mut both = awaited(&view, "od-2");
     assert_eq!(both.pending(&view, after), None, "this drain has nothing to do with it");
+    both.since(noon() + secs(11));
+    assert_eq!(both.pending(&view, after), None, "it came before this one began");
     both.extend(resumed);
     assert_eq!(both.pending(&view, after), Some("pod shop/bare has no node".to_owned()));
 }
