@@ -429,7 +429,7 @@ fn report_due(pod: &Tracked) -> Option<Instant> {
     if !matches!(pod.state, State::Waiting { .. }) {
         return None;
     }
-    Some(pod.reported.map_or(since + REPORT_AFTER, |last| last + last.since(since).max(REPORT_AFTER)))
+    Some(pod.reported.map_or(since + REPORT_AFTER, |last| last + last.since(since)))
 }
 
 fn budget_version(view: &View, pod: &PodSnapshot) -> Option<(BudgetRef, String)> {
