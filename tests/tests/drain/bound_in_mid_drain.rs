@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{Api, ResourceExt, api::PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use spot_tests::{Migrator, World, control_plane::User};
 
 use crate::{RUN, asked, assert_no_pod_deleted, deployment, evicted, host, lay_out, settings, uids, version};
@@ -10,7 +10,9 @@ use crate::{RUN, asked, assert_no_pod_deleted, deployment, evicted, host, lay_ou
 #[tokio::test(flavor = "multi_thread")]
 async fn rb_06_rb_38_the_node_goes_after_the_last_pod_of_a_slow_shutdown_and_one_bound_meanwhile_goes_too() {
     let world = World::start().await;
-    let slow = deployment("slow", 2).max_unavailable(2).stop_after("8s");
+    // Nine tenths of a long grace period, a tenth of it all: nobody cuts it short.
+    let slow =
+        deployment("slow", 2).max_unavailable(2).spec("terminationGracePeriodSeconds", json!(9)).stop_after("8s");
     lay_out(&world, &[("on-demand-1", &slow)]).await;
     let before = uids(&world.pods(&slow).await);
     // What controls the late pod does not bring it back.
@@ -57,5 +59,8 @@ async fn rb_06_rb_38_the_node_goes_after_the_last_pod_of_a_slow_shutdown_and_one
     let deleted: Vec<_> = audit.deletes_by(User::Migrator, "nodes").collect();
     let first = audit.evictions_by(User::Migrator).map(|entry| entry.at).min().expect("there were some");
     assert_eq!(deleted.len(), 1, "{deleted:?}");
+    for entry in audit.evictions_by(User::Migrator) {
+        assert_eq!(entry.body["deleteOptions"]["gracePeriodSeconds"], Value::Null, "each has its own: {entry}");
+    }
     assert!(deleted[0].at.duration_since(first).as_secs() >= 7, "{} is before they have stopped", deleted[0]);
 }

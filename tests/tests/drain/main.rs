@@ -12,6 +12,7 @@ mod other_writers;
 mod recreated;
 mod two_budgets;
 mod uncordoned;
+mod volume_attachment;
 mod webhook_refuses;
 
 use std::{collections::BTreeSet, time::Duration};

@@ -8,6 +8,8 @@ mod missing_right;
 mod plan_changes_nothing;
 mod pod_replaced_under_its_name;
 mod spot_is_exhausted;
+mod told_to_end;
+mod unreadable_values;
 
 use std::{collections::BTreeSet, time::Duration};
 
