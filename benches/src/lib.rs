@@ -3,6 +3,7 @@
 //! ```text
 //! cargo bench -p spot-benches --bench decide     the decisions, by criterion
 //! cargo bench -p spot-benches --bench growth     time a node of the decisions at growing sizes: linear?
+//! cargo bench -p spot-benches --bench blocked    hours with a blocked pod, in the model: requests, log lines, Events
 //! cargo bench -p spot-benches --bench e2e        the product on a real control plane: time, requests, memory
 //! ```
 //!

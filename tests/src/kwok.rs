@@ -34,14 +34,14 @@ impl Kwok {
     /// If it does not start.
     #[must_use]
     pub fn start(control_plane: &ControlPlane) -> Self {
-        let stages = control_plane.folder().join("stages.yaml");
-        std::fs::write(&stages, stages_file()).expect("the folder is writable");
+        let configuration = control_plane.folder().join("kwok.yaml");
+        std::fs::write(&configuration, configuration_file()).expect("the folder is writable");
         let mut command = Command::new(programs::path("kwok"));
         command
             .arg("--kubeconfig")
             .arg(control_plane.kubeconfig(User::Kwok))
             .arg("--config")
-            .arg(stages)
+            .arg(configuration)
             .args(["--manage-all-nodes", "--node-lease-duration-seconds=40"]);
         Self { process: Process::start("kwok", &mut command, control_plane.folder()) }
     }
@@ -53,21 +53,37 @@ impl Kwok {
     }
 }
 
-/// Upstream's stages, as YAML, with delays that a pod's annotations set.
-fn stages_file() -> String {
+/// Options, and upstream's stages with delays that a pod's annotations set, as YAML.
+fn configuration_file() -> String {
     programs::output_of("kwok", &["stages"])
         .lines()
         .map(|line| serde_json::from_str(line).expect("`kwok stages` prints a JSON document a line"))
-        .fold(String::new(), |mut file, mut stage: Value| {
+        .fold(options().to_string(), |mut file, mut stage: Value| {
             match stage.pointer("/metadata/name").and_then(Value::as_str) {
                 Some("pod-ready") => delay(&mut stage, READY_AFTER),
                 Some("pod-delete") => delay(&mut stage, STOP_AFTER),
                 Some("node-initialize") => unless_silent(&mut stage),
                 _ => {}
             }
-            writeln!(file, "---\n{stage}").expect("writing to a string can't fail");
+            write!(file, "\n---\n{stage}").expect("writing to a string can't fail");
             file
         })
+}
+
+/// More pods at a time than upstream's four, or KWOK is what is measured. Whoever sets one option sets them all: the
+/// others are upstream's.
+fn options() -> Value {
+    json!({
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokConfiguration",
+        "options": {
+            "cidr": "10.0.0.0/24",
+            "podPlayStageParallelism": 32,
+            "nodePlayStageParallelism": 4,
+            "nodeLeaseParallelism": 4,
+            "podsOnNodeSyncParallelism": 1,
+        },
+    })
 }
 
 fn delay(stage: &mut Value, annotation: &str) {

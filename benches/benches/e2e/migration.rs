@@ -1,73 +1,31 @@
-//! The product on a real control plane: how long a node takes, what it asks the API server for, how much memory it
-//! needs.
-//!
-//! Twenty on-demand nodes with ten pods each are migrated one by one, by the process that users run. Machines are
-//! instant (KWOK), the wait for load balancers is zero and the clients' limits are raised, so that what is measured is
-//! the migration and the API server. It needs the release build of the binary: `cargo build --release -p spot-bin`.
+//! Twenty nodes, one by one: time and requests of a node.
 
-#![expect(clippy::print_stdout, reason = "what a bench is for")]
-#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
+use std::time::Duration;
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use jiff::Timestamp;
-use serde_json::json;
-use spot_tests::control_plane::{User, free_port};
-use spot_tests::wait::{PATIENCE, until};
-use spot_tests::{Entry, Machine, Migrator, Running, Verb, Workload, World};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use spot_tests::control_plane::User;
+use spot_tests::{Entry, Verb, World};
 
-const NODES: u32 = 20;
-const PODS_PER_NODE: u32 = 10;
-/// Fewer Deployments than nodes, so that each node holds pods of all of them.
-const DEPLOYMENTS: u32 = 10;
-const SPOT_NODES: u32 = 4;
+use crate::cluster::{self, NODES, PODS_PER_NODE, SPOT_NODES};
+use crate::{as_f64, table, verdict};
+
+/// How many pods of a Deployment may be down, where they have budgets.
+pub(crate) const DOWN: u32 = 10;
 
 /// What must be reached.
 const SECONDS_A_NODE: f64 = 0.25;
 const REQUESTS_A_NODE: f64 = 6.0;
 const EVICTIONS_A_POD: f64 = 1.05;
-const IDLE_MEBIBYTES: f64 = 20.0;
-
-/// How long a run may take: far longer than it should.
-const RUN: Duration = Duration::from_mins(3);
-
-#[tokio::main]
-async fn main() -> Result<()> {
-    // Cargo's own argument; a filter that names another bench asks for nothing here.
-    let filter: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    if !filter.is_empty() && !filter.iter().any(|word| "e2e".contains(word.as_str())) {
-        return Ok(());
-    }
-    migration(None).await?;
-    migration(Some(DEPLOYMENTS)).await?;
-    idle().await
-}
 
 /// Migrates everything; with budgets, so many pods of each Deployment may be down.
-async fn migration(budget: Option<u32>) -> Result<()> {
+pub(crate) async fn migration(budget: Option<u32>) -> Result<()> {
     let world = World::start().await;
-    let on_demand: Vec<_> = (0..NODES).map(|number| Machine::on_demand(&format!("on-demand-{number}"))).collect();
-    world.join(&on_demand).await;
-    let replicas = NODES * PODS_PER_NODE / DEPLOYMENTS;
-    let workloads: Vec<_> = (0..DEPLOYMENTS)
-        .map(|number| Workload::deployment(&format!("web-{number}"), replicas))
-        .map(|workload| budget.map_or_else(|| workload.clone(), |down| workload.clone().max_unavailable(down)))
-        .collect();
-    world.run(&workloads).await;
-    let spot: Vec<_> = (0..SPOT_NODES).map(|number| Machine::spot(&format!("spot-{number}"))).collect();
-    world.join(&spot).await;
-    let migrator = Migrator::install(&world, json!({"log": {"level": "info"}})).await;
-
-    let start = Instant::now();
-    let ended = migrator.run_once(RUN).await;
-    let process = start.elapsed();
-    ended.assert_code(0);
-    let left = world.nodes().await.len();
-    ensure!(left == spot.len(), "{left} nodes are left, of which {} are spot", spot.len());
+    cluster::lay_out(&world, SPOT_NODES, |workload| {
+        budget.map_or_else(|| workload.clone(), |down| workload.clone().max_unavailable(down))
+    })
+    .await;
+    let process = cluster::migrate(&world).await?;
 
     let audit = world.audit().await;
     let entries: Vec<_> = audit.by(User::Migrator).collect();
@@ -180,75 +138,4 @@ fn claim(entries: &[&Entry]) -> Option<Timestamp> {
 
 fn is_node_deletion(entry: &Entry) -> bool {
     entry.verb == Verb::Delete && entry.resource == "nodes"
-}
-
-/// How many of each kind.
-fn table(entries: &[&Entry]) {
-    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
-    for entry in entries {
-        let slash = if entry.subresource.is_empty() { "" } else { "/" };
-        let kind = format!("{:?} {}{slash}{} -> {}", entry.verb, entry.resource, entry.subresource, entry.code);
-        *kinds.entry(kind).or_default() += 1;
-    }
-    for (kind, count) in kinds {
-        println!("    {count:>6}  {kind}");
-    }
-}
-
-/// The resident memory of a process that waits for its schedule, in the cluster as it is before a migration.
-async fn idle() -> Result<()> {
-    let world = World::start().await;
-    let machines: Vec<_> = (0..NODES + SPOT_NODES).map(|number| Machine::spot(&format!("spot-{number}"))).collect();
-    world.join(&machines).await;
-    world.run(&[Workload::deployment("web", NODES * PODS_PER_NODE)]).await;
-    let address = format!("127.0.0.1:{}", free_port());
-    let changes = json!({"schedule": "0 0 29 2 *", "server": {"address": address}, "log": {"level": "info"}});
-    let running = Migrator::install(&world, changes).await.run(&[]);
-    until("the migrator to be ready", PATIENCE, || is_ready(&address)).await;
-    let resident = steady(&running).await;
-    println!(
-        "\nidle, {} nodes and {} pods: {resident:.1} MiB resident{}",
-        machines.len(),
-        NODES * PODS_PER_NODE,
-        verdict(resident, IDLE_MEBIBYTES)
-    );
-    running.terminate(RUN).await.assert_code(0);
-    Ok(())
-}
-
-async fn is_ready(address: &str) -> Result<(), String> {
-    let answer = async {
-        let mut stream = TcpStream::connect(address).await?;
-        let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok::<_, std::io::Error>(answer)
-    };
-    let answer = answer.await.map_err(|error| error.to_string())?;
-    if answer.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(answer) }
-}
-
-/// Its memory once it no longer changes, in MiB.
-async fn steady(running: &Running) -> f64 {
-    let mut before = 0;
-    for _ in 0..30 {
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let now = running.process().resident();
-        if now == before {
-            break;
-        }
-        before = now;
-    }
-    let kibibytes = u32::try_from(before / 1024).unwrap_or(u32::MAX);
-    f64::from(kibibytes) / 1024.0
-}
-
-fn verdict(figure: f64, limit: f64) -> String {
-    let word = if figure <= limit { "reached" } else { "MISSED" };
-    format!(" (at most {limit}: {word})")
-}
-
-fn as_f64(count: usize) -> f64 {
-    u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }
