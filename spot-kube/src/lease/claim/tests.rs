@@ -97,6 +97,15 @@ fn the_duration_is_the_holders_and_ours_only_where_it_has_none() {
 }
 
 #[test]
+fn whoever_takes_or_renews_it_writes_its_own_duration() {
+    for holder in ["a", ""] {
+        let before = lease(json!({"holderIdentity": holder, "leaseDurationSeconds": 60}));
+        let claimed = claim(Some(&seen(before, at(0))), &me("a"), at(0), wall("2026-01-01T12:00:00Z"));
+        assert_eq!(spec(&claimed)["leaseDurationSeconds"], 15, "{holder:?}");
+    }
+}
+
+#[test]
 fn our_own_lease_is_renewed_at_once_however_old_it_is() {
     let renewed = claim(Some(&seen(held_by("a"), at(0))), &me("a"), at(1_000), wall("2026-01-01T13:00:00Z"));
     assert!(matches!(renewed, Claim::Renew(_)), "{renewed:?}");
