@@ -50,6 +50,7 @@ impl Run<'_> {
             if self.stop.is_set() {
                 return Ok(Some(Outcome::Stopped));
             }
+            self.follows(&self.live.view())?;
             self.count_leftover();
             let retirement = self.take_up(&node).await?;
             if matches!(retirement.end, End::NotLeader) {

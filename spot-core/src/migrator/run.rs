@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::FutureExt;
 use futures::stream::{self, FuturesUnordered, StreamExt};
 
 use super::{Settings, run_error};
@@ -121,6 +122,7 @@ impl<'a> Run<'a> {
                 return Ok(Outcome::Stopped);
             }
             let view = self.live.view();
+            self.follows(&view)?;
             self.survey(&view).await?;
             if let Some(outcome) = self.compare(&view) {
                 return Ok(outcome);
@@ -349,6 +351,14 @@ impl<'a> Run<'a> {
         self.doubtful = false;
         self.surveyed = Some(view.machines());
         Ok(())
+    }
+
+    /// Fails when the view follows the cluster no more: what it shows may be long past, and each drain would fail.
+    pub(super) fn follows(&self, view: &View) -> Result<(), RunError> {
+        match self.live.changed(view.revision()).now_or_never() {
+            Some(Err(error)) => Err(run_error(error, RunError::Cluster)),
+            Some(Ok(())) | None => Ok(()),
+        }
     }
 
     /// Waits for a change, until a deadline, or until asked to stop.

@@ -1,7 +1,14 @@
 //! The matrix: every fault at every request. Which run must have finished the work is said of each kind of faults.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use spot_core::error::RunError;
+use spot_core::ports::Edit;
+
+use crate::cluster::two_nodes;
 use crate::fault::{Break, Fault, No};
-use crate::process::Ended;
+use crate::process::{self, Ended};
 use crate::request::Asked;
 use crate::server::Received;
 use crate::store::Kind;
@@ -102,6 +109,28 @@ fn what_two_killed_processes_left_is_finished_by_the_next_ones() {
     }
     println!("{cases} cases: killed after a write, and again before a request");
     assert!(cases > 0);
+}
+
+/// A view without one of its watches shows what is long past: the node that was begun fails, and the run with it.
+#[test]
+fn a_run_that_may_not_watch_begins_no_further_node() {
+    let is_watch = |request: &Received| matches!(request.asked, Some(Asked::Watch(_)));
+    for (number, request) in requests().iter().enumerate().filter(|(_, request)| is_watch(request)) {
+        let server = two_nodes();
+        server.fault_at(number, Fault::Says(No::Forbidden));
+        let ended = process::once(&server).unwrap();
+        assert!(matches!(ended, Ended::Failed(RunError::Cluster(_))), "{}: {ended:#?}", request.line);
+        let claimed: BTreeSet<_> = server.requests().iter().filter_map(claimed).collect();
+        assert!(claimed.len() <= 1, "{}: {claimed:?}", request.line);
+    }
+}
+
+/// The node that a request claims.
+fn claimed(request: &Received) -> Option<Arc<str>> {
+    match &request.asked {
+        Some(Asked::PatchNode { node, change }) if matches!(change.claim, Edit::Set(_)) => Some(Arc::clone(&node.name)),
+        Some(_) | None => None,
+    }
 }
 
 /// The requests that only a fault brings about, such as the look at a node after a conflict and the review after a
