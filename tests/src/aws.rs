@@ -148,6 +148,12 @@ impl Aws {
         self.faults.address()
     }
 
+    /// Where an instance's metadata service would answer: at the double itself, which writes down who asks.
+    #[must_use]
+    pub fn metadata_endpoint(&self) -> &str {
+        &self.door.address
+    }
+
     /// The environment of a client that finds AWS at the proxy, and nothing of the tester's.
     #[must_use]
     pub fn environment(&self, client: &str) -> [(&'static str, String); 7] {

@@ -24,6 +24,7 @@ pub struct Migrator {
     binary: PathBuf,
     configuration: PathBuf,
     kubeconfig: PathBuf,
+    environment: Vec<(&'static str, String)>,
     folder: PathBuf,
 }
 
@@ -68,6 +69,7 @@ impl Migrator {
             binary: binary(),
             configuration: path,
             kubeconfig: world.control_plane().kubeconfig(User::Migrator),
+            environment: Vec::new(),
             folder,
         }
     }
@@ -76,6 +78,13 @@ impl Migrator {
     #[must_use]
     pub fn through(self, proxy: &Proxy) -> Self {
         Self { kubeconfig: proxy.kubeconfig().to_owned(), ..self }
+    }
+
+    /// The same with these variables in its environment.
+    #[must_use]
+    pub fn with_environment(mut self, variables: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        self.environment.extend(variables);
+        self
     }
 
     /// Starts `spot-migrator run --config FILE` with further arguments.
@@ -113,6 +122,7 @@ impl Migrator {
             .env("KUBECONFIG", &self.kubeconfig)
             .env("AWS_EC2_METADATA_DISABLED", "true")
             .env("RUST_BACKTRACE", "1")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(&self.folder)
             .stdin(std::process::Stdio::null());
         command
@@ -186,7 +196,7 @@ fn binary() -> PathBuf {
     let tests = std::env::current_exe().expect("the system tells the path");
     let folder = tests.ancestors().nth(2).expect("tests run from <target>/<profile>/deps");
     let binary = folder.join("spot-migrator");
-    let remedy = "`tests/run` builds it, as does `cargo build -p spot-bin --bin spot-migrator`";
+    let remedy = "`tests/run` builds it, as does `cargo build -p spot-bin --bin spot-migrator --features aws`";
     let built = modified(&binary).unwrap_or_else(|error| panic!("{}: {error}; {remedy}", binary.display()));
     // Cargo lists the sources: the target, a colon, and paths with escaped blanks.
     let list = std::fs::read_to_string(folder.join("spot-migrator.d")).expect("cargo lists a binary's sources");
