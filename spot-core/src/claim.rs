@@ -179,7 +179,7 @@ impl BackOff {
         max: std::time::Duration,
     ) -> Self {
         let count = previous.map_or(0, |back_off| back_off.count);
-        let factor = 2_u32.saturating_pow(count.min(30));
+        let factor = 2_u32.saturating_pow(count);
         let wait = initial.saturating_mul(factor).min(max);
         Self { until: now.saturating_add(wait).unwrap_or(Timestamp::MAX), count: count.saturating_add(1) }
     }
