@@ -98,9 +98,11 @@ impl Bench {
         removals.into_iter().map(name).collect()
     }
 
-    /// When it wants to look again.
+    /// When it wants to look again, which is later than now once what is overdue was reported.
     pub(crate) fn wake(&mut self) -> Instant {
-        self.work().1
+        let (_, wake) = self.work();
+        assert!(wake > self.now, "{wake:?} is no time to look again at {:?}", self.now);
+        wake
     }
 
     pub(crate) fn answer(&mut self, name: &str, answer: EvictAnswer) {
