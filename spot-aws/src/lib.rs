@@ -1,19 +1,54 @@
 //! The AWS adapter of [`spot-core`](https://docs.rs/spot-core): what it takes to retire a node that is an EC2 instance.
 //!
-//! What it is: the place where AWS' own notations are read and become types that can't be wrong. So far it reads
-//! provider IDs, by which a Kubernetes Node names its instance:
+//! What it is: the place where AWS' own notations are read and become types that can't be wrong, and, with feature
+//! `ec2`, the provider `aws`:
 //!
 //! ```text
-//! Node.spec.providerID ─► ProviderId::parse ─┬─► ProviderId: zone (if known) and instance ID
-//!                                            └─► ProviderIdError: Fargate, hybrid, another provider, malformed …
+//! Node.spec.providerID ─► ProviderId ─► describe (batched, cached) ─► survey: class, group, refusals
+//!                                                                       │ judged, claimed, drained, tainted by the core
+//!                       load balancers: deregister, wait ◄─ detach ◄────┤
+//!   gone · through its group · fleet lowered · plainly ◄─ terminate ◄───┘ verified again before every request
 //! ```
 //!
-//! What it is not, yet: it talks to no AWS API and holds no SDK. Classes by EC2's word, the survey of groups and
-//! fleets, termination, load balancers and interruptions are not here; until they are, use the provider
-//! `node-object`.
+//! What it is not, yet: interruptions and node pools are not here.
 //!
-//! Nothing in here waits, so there is nothing to cancel.
+//! A future of the provider may be dropped at any time. A request that was under way may still take effect; what it did
+//! is found out by the next call, from the real state of instance, group and fleet.
 
+#[cfg(feature = "ec2")]
+mod action;
+#[cfg(feature = "ec2")]
+mod cache;
+#[cfg(feature = "ec2")]
+mod check;
+#[cfg(feature = "ec2")]
+mod client;
+#[cfg(feature = "ec2")]
+mod describe;
+#[cfg(feature = "ec2")]
+mod error;
+#[cfg(feature = "ec2")]
+mod group;
+#[cfg(feature = "ec2")]
+mod instance;
+#[cfg(feature = "ec2")]
+mod load_balancer;
+#[cfg(feature = "ec2")]
+mod maintain;
+#[cfg(feature = "ec2")]
+mod provider;
 pub mod provider_id;
+#[cfg(feature = "ec2")]
+mod survey;
+#[cfg(feature = "ec2")]
+mod terminate;
 
+#[cfg(feature = "ec2")]
+pub use action::Action;
+#[cfg(feature = "ec2")]
+pub use check::Checked;
+#[cfg(feature = "ec2")]
+pub use client::{CallObserver, CallResult};
+#[cfg(feature = "ec2")]
+pub use provider::{Aws, AwsSettings, Identity};
 pub use provider_id::{ProviderId, ProviderIdError};

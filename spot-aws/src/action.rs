@@ -1,0 +1,86 @@
+//! Every call that the adapter makes, by the name of the right that it needs.
+
+use std::fmt;
+
+macro_rules! actions {
+    ($($(#[$doc:meta])* $action:ident = $right:literal, $kind:ident;)*) => {
+        /// A call, and the right that it needs: metric label, word in messages, and entry of the policy.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Action { $($(#[$doc])* $action,)* }
+
+        impl Action {
+            /// Every action.
+            pub const ALL: [Self; [$(Self::$action),*].len()] = [$(Self::$action),*];
+
+            /// Its name in IAM.
+            #[must_use]
+            pub const fn right(self) -> &'static str {
+                match self { $(Self::$action => $right,)* }
+            }
+
+            /// Whether it changes anything.
+            #[must_use]
+            pub const fn is_write(self) -> bool {
+                matches!(match self { $(Self::$action => Effect::$kind,)* }, Effect::Write)
+            }
+        }
+    };
+}
+
+enum Effect {
+    Read,
+    Write,
+}
+
+actions! {
+    /// Classes, states, names and tags of instances.
+    DescribeInstances = "ec2:DescribeInstances", Read;
+    /// Termination protection, which instances do not tell.
+    DescribeInstanceAttribute = "ec2:DescribeInstanceAttribute", Read;
+    /// The targets of EC2 Fleets.
+    DescribeFleets = "ec2:DescribeFleets", Read;
+    /// The members of EC2 Fleets.
+    DescribeFleetInstances = "ec2:DescribeFleetInstances", Read;
+    /// The targets of Spot Fleets.
+    DescribeSpotFleetRequests = "ec2:DescribeSpotFleetRequests", Read;
+    /// The members of Spot Fleets.
+    DescribeSpotFleetInstances = "ec2:DescribeSpotFleetInstances", Read;
+    /// Deletes an instance that no group keeps.
+    TerminateInstances = "ec2:TerminateInstances", Write;
+    /// Lowers the target of an EC2 Fleet.
+    ModifyFleet = "ec2:ModifyFleet", Write;
+    /// Lowers the target of a Spot Fleet.
+    ModifySpotFleetRequest = "ec2:ModifySpotFleetRequest", Write;
+    /// The group of an instance.
+    DescribeAutoScalingInstances = "autoscaling:DescribeAutoScalingInstances", Read;
+    /// Sizes, members and rules of groups.
+    DescribeAutoScalingGroups = "autoscaling:DescribeAutoScalingGroups", Read;
+    /// Whether a group is being rolled.
+    DescribeInstanceRefreshes = "autoscaling:DescribeInstanceRefreshes", Read;
+    /// The names of hooks that hold an instance.
+    DescribeLifecycleHooks = "autoscaling:DescribeLifecycleHooks", Read;
+    /// Deletes a member of a group, and lowers the group's desired capacity.
+    TerminateInstanceInAutoScalingGroup = "autoscaling:TerminateInstanceInAutoScalingGroup", Write;
+    /// Whether a managed node group is being updated.
+    DescribeNodegroup = "eks:DescribeNodegroup", Read;
+    /// Classic load balancers and their instances.
+    DescribeLoadBalancers = "elasticloadbalancing:DescribeLoadBalancers", Read;
+    /// Which load balancers are the cluster's.
+    DescribeTags = "elasticloadbalancing:DescribeTags", Read;
+    /// Whether a classic load balancer still serves an instance.
+    DescribeInstanceHealth = "elasticloadbalancing:DescribeInstanceHealth", Read;
+    /// Target groups.
+    DescribeTargetGroups = "elasticloadbalancing:DescribeTargetGroups", Read;
+    /// Whether a target group still serves an instance.
+    DescribeTargetHealth = "elasticloadbalancing:DescribeTargetHealth", Read;
+    /// Takes an instance out of a classic load balancer.
+    DeregisterInstancesFromLoadBalancer = "elasticloadbalancing:DeregisterInstancesFromLoadBalancer", Write;
+    /// Takes an instance out of a target group.
+    DeregisterTargets = "elasticloadbalancing:DeregisterTargets", Write;
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.right())
+    }
+}

@@ -1,0 +1,52 @@
+//! What was asked lately: a run of many steps asks for what it has not asked for yet, and not for all of it each time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use spot_core::ports::Instant;
+
+use crate::group::Group;
+use crate::instance::{FleetId, Instance};
+use crate::maintain::Fleet;
+
+/// Answers by key, each with the time at which it was asked for.
+#[derive(Debug)]
+pub(crate) struct Shelf<K, V>(BTreeMap<K, (Instant, V)>);
+
+impl<K, V> Default for Shelf<K, V> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord + Clone, V: Clone> Shelf<K, V> {
+    /// Which of `wanted` have no answer since then.
+    pub(crate) fn missing(&self, wanted: &BTreeSet<K>, since: Instant) -> BTreeSet<K> {
+        let known = |key: &&K| self.0.get(*key).is_none_or(|(at, _)| *at < since);
+        wanted.iter().filter(known).cloned().collect()
+    }
+
+    /// Takes answers in: what was asked for and not answered is not there.
+    pub(crate) fn take_in(&mut self, asked: &BTreeSet<K>, at: Instant, answers: BTreeMap<K, V>) {
+        self.0.retain(|key, _| !asked.contains(key));
+        self.0.extend(answers.into_iter().map(|(key, answer)| (key, (at, answer))));
+    }
+
+    /// The answers for `wanted`, however old. Others are forgotten, so that what is gone takes no room.
+    pub(crate) fn give(&mut self, wanted: &BTreeSet<K>) -> BTreeMap<K, V> {
+        self.0.retain(|key, _| wanted.contains(key));
+        self.0.iter().map(|(key, (_, answer))| (key.clone(), answer.clone())).collect()
+    }
+
+    /// Has it asked for again.
+    pub(crate) fn forget(&mut self, key: &K) {
+        self.0.remove(key);
+    }
+}
+
+/// All answers.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    pub(crate) instances: Shelf<String, Instance>,
+    pub(crate) groups: Shelf<String, Group>,
+    pub(crate) fleets: Shelf<FleetId, Fleet>,
+}

@@ -1,0 +1,180 @@
+//! What a call's failure means: throttled, unreachable, timed out, denied, or refused.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use aws_credential_types::provider::error::CredentialsError;
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_runtime_api::http::Response;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use spot_core::error::{ErrorClass, PortError, chain};
+
+use crate::action::Action;
+
+/// Where the rights stand that are needed.
+const POLICY: &str = "deploy/iam/spot-migrator.json";
+
+/// Codes of requests that came too fast.
+const THROTTLED: [&str; 10] = [
+    "Throttling",
+    "ThrottlingException",
+    "ThrottledException",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "TooManyRequestsException",
+    "RequestLimitExceeded",
+    "EC2ThrottledException",
+    "BandwidthLimitExceeded",
+    "SlowDown",
+];
+/// Codes of requests that meet another activity, and may be made again later.
+const BUSY: [&str; 3] = ["ScalingActivityInProgress", "ResourceContention", "ResourceInUseException"];
+const DENIED: [&str; 3] = ["UnauthorizedOperation", "AccessDenied", "AccessDeniedException"];
+/// Codes of credentials that are missing, wrong or worn out, or of a clock that is wrong.
+const CREDENTIALS: [&str; 12] = [
+    "AuthFailure",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "RequestExpired",
+    "InvalidClientTokenId",
+    "UnrecognizedClientException",
+    "SignatureDoesNotMatch",
+    "IncompleteSignature",
+    "MissingAuthenticationToken",
+    "MissingAuthenticationTokenException",
+    "InvalidToken",
+    "OptInRequired",
+];
+const UNAVAILABLE: [&str; 5] =
+    ["InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable", "Unavailable"];
+
+/// What kind of failure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// AWS wants fewer requests, or another activity to end first: nothing happened.
+    Throttled,
+    /// AWS fails or can't be reached: whether it took effect is unknown.
+    Unavailable,
+    /// No answer in time: whether it took effect is unknown.
+    Timeout,
+    /// The right is missing.
+    Denied,
+    /// The credentials are missing or not accepted.
+    Credentials,
+    /// AWS will not.
+    Refused,
+}
+
+/// A call that failed.
+#[derive(Debug)]
+pub(crate) struct CallError {
+    pub(crate) action: Action,
+    pub(crate) kind: Kind,
+    /// AWS' code; empty where AWS did not answer.
+    pub(crate) code: String,
+    /// AWS' words, or those of whoever failed on the way to it.
+    pub(crate) words: String,
+}
+
+impl CallError {
+    pub(crate) fn timeout(action: Action) -> Self {
+        let words = "no answer within the deadline".to_owned();
+        Self { action, kind: Kind::Timeout, code: String::new(), words }
+    }
+
+    pub(crate) fn of<E>(action: Action, error: &SdkError<E, Response>) -> Self
+    where
+        E: ProvideErrorMetadata + StdError + 'static,
+    {
+        let without_code = |kind| Self { action, kind, code: String::new(), words: chain(error) };
+        match error {
+            SdkError::TimeoutError(_) => without_code(Kind::Timeout),
+            _ if lacks_credentials(error) => without_code(Kind::Credentials),
+            SdkError::ConstructionFailure(_) => without_code(Kind::Refused),
+            SdkError::DispatchFailure(failure) if failure.is_timeout() => without_code(Kind::Timeout),
+            SdkError::ServiceError(answer) => {
+                let status = answer.raw().status().as_u16();
+                let code = answer.err().code().unwrap_or_default();
+                // EC2 once said in the code whose fault it is.
+                let code = code.strip_prefix("Client.").or_else(|| code.strip_prefix("Server.")).unwrap_or(code);
+                let words = answer.err().message().unwrap_or_default().to_owned();
+                Self { action, kind: kind(code, status), code: code.to_owned(), words }
+            }
+            // Broken off, or an answer that can't be read.
+            _ => without_code(Kind::Unavailable),
+        }
+    }
+
+    /// Whether the call may be made again.
+    pub(crate) const fn may_pass(&self) -> bool {
+        match self.kind {
+            Kind::Throttled | Kind::Unavailable | Kind::Timeout => true,
+            Kind::Denied | Kind::Credentials | Kind::Refused => false,
+        }
+    }
+
+    /// Whether what was asked for is not there.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.kind == Kind::Refused && (self.code.contains("NotFound") || self.code == "InvalidInstance")
+    }
+}
+
+fn kind(code: &str, status: u16) -> Kind {
+    if THROTTLED.contains(&code) || BUSY.contains(&code) || status == 429 {
+        Kind::Throttled
+    } else if DENIED.contains(&code) {
+        Kind::Denied
+    } else if CREDENTIALS.contains(&code) {
+        Kind::Credentials
+    } else if UNAVAILABLE.contains(&code) || status >= 500 {
+        Kind::Unavailable
+    } else {
+        Kind::Refused
+    }
+}
+
+fn lacks_credentials(error: &(dyn StdError + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error.is::<CredentialsError>() {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { action, kind, code, words } = self;
+        match kind {
+            Kind::Throttled => write!(f, "{action} is throttled")?,
+            Kind::Unavailable => write!(f, "{action} fails")?,
+            Kind::Timeout => write!(f, "{action} takes too long")?,
+            Kind::Denied => write!(f, "not allowed to call {action}, see {POLICY}")?,
+            Kind::Credentials => write!(f, "no valid credentials to call {action}")?,
+            Kind::Refused => write!(f, "{action} is refused")?,
+        }
+        if !words.is_empty() {
+            write!(f, ": {words}")?;
+        }
+        if !code.is_empty() {
+            write!(f, " ({code})")?;
+        }
+        Ok(())
+    }
+}
+
+impl StdError for CallError {}
+
+impl From<CallError> for PortError {
+    fn from(error: CallError) -> Self {
+        let class = match error.kind {
+            Kind::Throttled | Kind::Unavailable => ErrorClass::Transient,
+            Kind::Timeout => ErrorClass::Timeout,
+            Kind::Denied | Kind::Credentials => ErrorClass::Denied,
+            Kind::Refused => ErrorClass::Permanent,
+        };
+        Self::new(class, error.to_string())
+    }
+}

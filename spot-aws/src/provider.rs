@@ -1,0 +1,404 @@
+//! The provider `aws`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_config::SdkConfig;
+use jiff::Timestamp;
+use spot_core::capacity::{CapacityLabels, Class};
+use spot_core::claim::{InstanceId, Machine};
+use spot_core::cloud::{CloudFacts, Deletion, Freshness, InstanceState};
+use spot_core::error::{ErrorClass, PortError};
+use spot_core::node::{Node, NodeRef, NodeSnapshot, Uid, key};
+use spot_core::ports::{Clock, CloudProvider, Instant, Write};
+use spot_core::reason::{Reason, ReasonKind};
+use spot_core::retire::RetiredNode;
+
+use crate::ProviderId;
+use crate::cache::Cache;
+use crate::client::{self, Api, CallObserver};
+use crate::error::CallError;
+use crate::group;
+use crate::instance::Keeper;
+use crate::load_balancer::Balancers;
+use crate::survey::{Contradiction, Known, Rules, Survey};
+use crate::terminate::Terminated;
+
+/// How old the answers of a survey may be. Those on nodes that are about to be claimed are never older than the survey.
+const CACHED: Duration = Duration::from_mins(5);
+/// The most instances in one call: the most values of a filter.
+const BATCH: usize = 200;
+
+/// By what a machine is known to be a node's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Identity {
+    /// EC2's private DNS name, or the instance ID, is the node's name.
+    #[default]
+    Name,
+    /// That, or EC2's private address is the one that the kubelet was given, as it says in the annotation
+    /// `alpha.kubernetes.io/provided-node-ip`: for node names of one's own. It trusts the kubelet.
+    Address,
+}
+
+/// What the provider has to know.
+#[derive(Clone, Debug)]
+pub struct AwsSettings {
+    /// The region; none: as environment or profile say.
+    pub region: Option<String>,
+    /// Where all AWS APIs are, if not where AWS has them.
+    pub endpoint_url: Option<String>,
+    /// The cluster's name as its machines are tagged.
+    pub cluster_name: String,
+    /// Whether a machine without that tag is refused.
+    pub require_cluster_tag: bool,
+    /// By what a machine is known to be a node's own.
+    pub identity: Identity,
+    /// The labels that tell a class where EC2 can't.
+    pub labels: CapacityLabels,
+    /// How long the taint is on before a machine goes, and how long load balancers are waited for after that.
+    pub load_balancer: (Duration, Duration),
+    /// Whether the instance metadata service may be asked for region and credentials.
+    pub instance_metadata: bool,
+}
+
+/// The provider `aws`: EC2's own word on every node, and the way on which its instance goes.
+///
+/// A future of it may be dropped at any time. What a call that was under way has changed is found out by the next.
+#[derive(Debug)]
+pub struct Aws {
+    pub(crate) api: Api,
+    pub(crate) rules: Rules,
+    pub(crate) load_balancer: (Duration, Duration),
+    cache: Mutex<Cache>,
+    /// Which nodes the last survey saw claim an instance.
+    claimants: Mutex<BTreeMap<String, BTreeSet<Uid>>>,
+    /// Nodes whose labels were reported to contradict EC2.
+    reported: Mutex<BTreeSet<Uid>>,
+    pub(crate) balancers: Mutex<Option<(Instant, Arc<Balancers>)>>,
+    /// One fleet's target is lowered at a time.
+    pub(crate) terminated: futures::lock::Mutex<Terminated>,
+}
+
+impl Aws {
+    /// One with region and credentials as the SDK's own chain finds them: environment, profile, web identity (IRSA) and
+    /// pod identity; the metadata service only if the settings say so. No AWS API is called.
+    ///
+    /// # Errors
+    /// When no region is found.
+    pub async fn connect(
+        settings: AwsSettings,
+        clock: Arc<dyn Clock>,
+        observer: Option<CallObserver>,
+    ) -> Result<Self, PortError> {
+        let AwsSettings { region, endpoint_url, instance_metadata, .. } = &settings;
+        let config = client::discover(region.clone(), endpoint_url.as_deref(), *instance_metadata, &clock).await?;
+        Ok(Self::new(settings, &config, clock, observer))
+    }
+
+    /// One with region, credentials, endpoint and HTTP client of `config`.
+    #[must_use]
+    pub fn new(
+        settings: AwsSettings,
+        config: &SdkConfig,
+        clock: Arc<dyn Clock>,
+        observer: Option<CallObserver>,
+    ) -> Self {
+        let AwsSettings { cluster_name, require_cluster_tag, identity, labels, load_balancer, .. } = settings;
+        Self {
+            api: Api::new(config, clock, observer),
+            rules: Rules { cluster_name, require_cluster_tag, identity, labels },
+            load_balancer,
+            cache: Mutex::default(),
+            claimants: Mutex::default(),
+            reported: Mutex::default(),
+            balancers: Mutex::default(),
+            terminated: futures::lock::Mutex::default(),
+        }
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        lock(&self.cache)
+    }
+
+    /// Learns what a survey of these nodes needs; of the chosen ones everything, and anew.
+    pub(crate) async fn learn(
+        &self,
+        nodes: &[Arc<NodeSnapshot>],
+        chosen: &[NodeRef],
+        since: Instant,
+        by: Instant,
+    ) -> Result<Known, CallError> {
+        let id = |node: &Arc<NodeSnapshot>| Some(ProviderId::parse(&node.provider_id).ok()?.instance_id().to_owned());
+        let wanted: BTreeSet<String> = nodes.iter().filter_map(id).collect();
+        let is_chosen = |node: &&Arc<NodeSnapshot>| chosen.iter().any(|chosen| chosen.uid == node.uid);
+        let chosen: Vec<_> = nodes.iter().filter(is_chosen).collect();
+        // Nodes of other provisioners go without their instances being asked for.
+        let ours = chosen.iter().filter(|node| node.label(key::NODE_POOL).is_none());
+        let chosen: BTreeSet<String> = ours.filter_map(|node| id(node)).collect();
+        let mut known = Known::default();
+        self.learn_instances(&wanted, &chosen, since, by, &mut known).await?;
+        self.learn_memberships(&chosen, by, &mut known).await;
+        self.learn_groups(&chosen, since, by, &mut known).await;
+        self.learn_fleets(&chosen, since, by, &mut known).await;
+        self.learn_members(&wanted, by, &mut known).await;
+        for id in &chosen {
+            match self.api.is_termination_protected(id, by).await {
+                Ok(false) => {}
+                Ok(true) => {
+                    let words = format!("{id} is protected from termination");
+                    let refusal = Reason::Cloud(ReasonKind::TerminationProtected, words);
+                    known.of_instance.entry(id.clone()).or_default().push(refusal);
+                }
+                Err(error) => known.of_instance.entry(id.clone()).or_default().push(unreachable(&error)),
+            }
+        }
+        Ok(known)
+    }
+
+    async fn learn_instances(
+        &self,
+        wanted: &BTreeSet<String>,
+        chosen: &BTreeSet<String>,
+        since: Instant,
+        by: Instant,
+        known: &mut Known,
+    ) -> Result<(), CallError> {
+        let at = self.api.clock.instant();
+        let mut missing = self.cache().instances.missing(wanted, since);
+        missing.extend(chosen.iter().cloned());
+        let missing: Vec<_> = missing.into_iter().collect();
+        let (mut answered, mut failed) = (missing.is_empty(), None);
+        for batch in missing.chunks(BATCH) {
+            let ids: Vec<_> = batch.iter().map(String::as_str).collect();
+            match self.api.instances(&ids, by).await {
+                Ok(answers) => {
+                    answered = true;
+                    self.cache().instances.take_in(&batch.iter().cloned().collect(), at, answers);
+                }
+                Err(error) => {
+                    for id in batch {
+                        known.of_instance.entry(id.clone()).or_default().push(unreachable(&error));
+                    }
+                    failed = Some(error);
+                }
+            }
+        }
+        known.instances = self.cache().instances.give(wanted);
+        match failed {
+            Some(error) if !answered => Err(error),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    async fn learn_memberships(&self, chosen: &BTreeSet<String>, by: Instant, known: &mut Known) {
+        if chosen.is_empty() {
+            return;
+        }
+        let ids: Vec<_> = chosen.iter().map(String::as_str).collect();
+        match self.api.memberships(&ids, by).await {
+            Ok(memberships) => {
+                known.memberships = memberships;
+                known.asked.clone_from(chosen);
+            }
+            Err(error) => {
+                for id in chosen {
+                    known.of_instance.entry(id.clone()).or_default().push(unreachable(&error));
+                }
+            }
+        }
+    }
+
+    async fn learn_groups(&self, chosen: &BTreeSet<String>, since: Instant, by: Instant, known: &mut Known) {
+        let tagged = |id: &String| match &known.instances.get(id)?.keeper {
+            Keeper::Group(name) => Some(name.clone()),
+            Keeper::Fleet(_) | Keeper::Nobody => None,
+        };
+        let members = known.memberships.values().map(|membership| membership.group.clone());
+        let of_chosen: BTreeSet<String> = members.chain(chosen.iter().filter_map(tagged)).collect();
+        let mut wanted: BTreeSet<String> = known.instances.keys().filter_map(tagged).collect();
+        wanted.extend(of_chosen.iter().cloned());
+        let at = self.api.clock.instant();
+        let mut missing = self.cache().groups.missing(&wanted, since);
+        missing.extend(of_chosen.iter().cloned());
+        if !missing.is_empty() {
+            match self.api.groups(&missing, by).await {
+                Ok(answers) => self.cache().groups.take_in(&missing, at, answers),
+                Err(error) => {
+                    for name in missing {
+                        known.of_keeper.entry(name).or_default().push(unreachable(&error));
+                    }
+                }
+            }
+        }
+        known.groups = self.cache().groups.give(&wanted);
+        for name in of_chosen {
+            self.learn_rolling(&name, by, known).await;
+        }
+    }
+
+    /// Learns whether a group is being rolled, by itself or as a managed node group.
+    async fn learn_rolling(&self, name: &str, by: Instant, known: &mut Known) {
+        let Some(group) = known.groups.get(name) else { return };
+        let mut refusals = Vec::new();
+        let mut rolling = |what: String, answer: Result<Option<String>, CallError>| match answer {
+            Ok(None) => {}
+            Ok(Some(status)) => {
+                refusals.push(Reason::Cloud(ReasonKind::GroupRefreshing, format!("{what} is {status}")));
+            }
+            Err(error) => refusals.push(unreachable(&error)),
+        };
+        rolling(format!("the instance refresh of group {name}"), self.api.refreshing(name, by).await);
+        if let Some(node_group) = &group.node_group {
+            rolling(format!("node group {}", node_group.name), self.api.updating(node_group, by).await);
+        }
+        if !refusals.is_empty() {
+            known.of_keeper.entry(name.to_owned()).or_default().extend(refusals);
+        }
+    }
+
+    async fn learn_fleets(&self, chosen: &BTreeSet<String>, since: Instant, by: Instant, known: &mut Known) {
+        let fleet = |id: &String| match &known.instances.get(id)?.keeper {
+            Keeper::Fleet(fleet) => Some(fleet.clone()),
+            Keeper::Group(_) | Keeper::Nobody => None,
+        };
+        let wanted: BTreeSet<_> = known.instances.keys().filter_map(fleet).collect();
+        let at = self.api.clock.instant();
+        let mut missing = self.cache().fleets.missing(&wanted, since);
+        missing.extend(chosen.iter().filter_map(fleet));
+        if !missing.is_empty() {
+            match self.api.fleets(&missing, by).await {
+                Ok(answers) => self.cache().fleets.take_in(&missing, at, answers),
+                Err(error) => {
+                    for id in missing {
+                        known.of_keeper.entry(id.to_string()).or_default().push(unreachable(&error));
+                    }
+                }
+            }
+        }
+        known.fleets = self.cache().fleets.give(&wanted);
+    }
+
+    /// Learns the classes of members without a node, where a group keeps a proportion of classes. One whose class stays
+    /// unknown counts as none that is on demand: rather a refusal too many.
+    async fn learn_members(&self, wanted: &BTreeSet<String>, by: Instant, known: &mut Known) {
+        let mixed = known.groups.values().filter(|group| group.is_mixed());
+        let strangers: Vec<_> =
+            mixed.flat_map(|group| group.members.keys()).filter(|id| !wanted.contains(*id)).collect();
+        let strangers: Vec<_> = strangers.into_iter().cloned().collect();
+        for batch in strangers.chunks(BATCH) {
+            let ids: Vec<_> = batch.iter().map(String::as_str).collect();
+            match self.api.instances(&ids, by).await {
+                Ok(answers) => known.instances.extend(answers),
+                Err(error) => tracing::warn!(%error, "members of mixed groups could not be asked for"),
+            }
+        }
+    }
+
+    /// Warns once of each node whose labels say something else than EC2.
+    fn report(&self, contradictions: Vec<Contradiction>) {
+        let mut reported = lock(&self.reported);
+        for Contradiction { node, labels, cloud } in contradictions {
+            if reported.insert(node.uid.clone()) {
+                let labels = labels.map_or("different things", Class::as_str);
+                tracing::warn!(node = %node, labels, ec2 = %cloud, "the node's labels contradict EC2, which is believed");
+            }
+        }
+    }
+
+    /// Whether the last survey saw another node claim this instance too.
+    pub(crate) fn is_claimed_by_another(&self, id: &str, uid: &Uid) -> bool {
+        lock(&self.claimants).get(id).is_some_and(|claimants| claimants.iter().any(|other| other != uid))
+    }
+
+    /// Has a group, which has changed, asked for again.
+    pub(crate) fn forget_group(&self, name: &str) {
+        self.cache().groups.forget(&name.to_owned());
+    }
+}
+
+#[async_trait]
+impl CloudProvider for Aws {
+    async fn survey(
+        &self,
+        nodes: &[Arc<NodeSnapshot>],
+        chosen: &[NodeRef],
+        freshness: Freshness,
+        by: Instant,
+    ) -> Result<CloudFacts, PortError> {
+        let now = self.api.clock.instant();
+        let since = match freshness {
+            Freshness::Now => now,
+            Freshness::Cached => Instant(now.0.saturating_sub(CACHED)),
+        };
+        let known = self.learn(nodes, chosen, since, by).await?;
+        let mut claimants: BTreeMap<String, BTreeSet<Uid>> = BTreeMap::new();
+        for node in nodes {
+            if let Ok(id) = ProviderId::parse(&node.provider_id) {
+                claimants.entry(id.instance_id().to_owned()).or_default().insert(node.uid.clone());
+            }
+        }
+        *lock(&self.claimants) = claimants;
+        let survey = Survey::new(nodes, None, &self.rules, &known);
+        self.report(survey.contradictions(nodes));
+        Ok(survey.facts(nodes, chosen))
+    }
+
+    async fn detach(&self, node: &NodeSnapshot, tainted_at: Option<Timestamp>, write: &Write) -> Result<(), PortError> {
+        self.take_out(node, tainted_at, write).await
+    }
+
+    async fn delete_instance(&self, node: &RetiredNode, write: &Write) -> Result<Deletion, PortError> {
+        match &node.claim().machine {
+            Machine::Instance(id) => self.terminate(node.node(), id, write).await,
+            Machine::WithNode => Self::with_node(node.node()),
+        }
+    }
+
+    async fn instance_state(&self, instance: &InstanceId, by: Instant) -> Result<InstanceState, PortError> {
+        let id = instance.as_str();
+        let Some(described) = self.api.instance(id, by).await? else { return Ok(InstanceState::Gone) };
+        let life = described.life();
+        if life != InstanceState::Running {
+            return Ok(life);
+        }
+        // A hook holds an instance that runs on until it lets go.
+        let Some(membership) = self.api.memberships(&[id], by).await?.remove(id) else { return Ok(life) };
+        if !group::is_leaving(&membership.state) {
+            return Ok(life);
+        }
+        let hooks = self.api.termination_hooks(&membership.group, by).await.unwrap_or_default();
+        let (group, state) = (&membership.group, &membership.state);
+        tracing::warn!(
+            instance = id,
+            group,
+            state,
+            hooks = hooks.join(", "),
+            "the instance is being terminated, held by its group's lifecycle hooks"
+        );
+        Ok(InstanceState::ShuttingDown)
+    }
+}
+
+impl Aws {
+    /// A node of another provisioner: its machine goes with it.
+    fn with_node(node: &NodeSnapshot) -> Result<Deletion, PortError> {
+        let owned = node.finalizers.iter().any(|finalizer| finalizer == key::KARPENTER_FINALIZER);
+        if node.label(key::NODE_POOL).is_some() && owned {
+            return Ok(Deletion::WithNode);
+        }
+        let why = format!("nothing would remove the machine of node {} when its Node is deleted", node.name);
+        Err(PortError::new(ErrorClass::Permanent, why))
+    }
+}
+
+/// A failed call as a reason: what could not be asked is not touched.
+fn unreachable(error: &CallError) -> Reason {
+    Reason::Cloud(ReasonKind::CloudUnreachable, error.to_string())
+}
+
+/// A panic elsewhere leaves whole values in all of these.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,342 @@
+//! How an instance goes: through its group, with its fleet's target lowered, or by itself.
+//!
+//! What is to be done is found out anew before every request, by the real state of instance, group and fleet: so a
+//! request whose answer was lost is repeated only if it had no effect.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_ec2::types::{
+    ExcessCapacityTerminationPolicy, FleetExcessCapacityTerminationPolicy, TargetCapacitySpecificationRequest,
+};
+use aws_smithy_types::retry::RetryConfig;
+use futures::future::{self, Either};
+use spot_core::claim::InstanceId;
+use spot_core::cloud::{CloudFact, Deletion, InstanceState};
+use spot_core::error::{ErrorClass, PortError};
+use spot_core::node::NodeSnapshot;
+use spot_core::ports::{Instant, Write};
+use spot_core::reason::{Reason, ReasonKind};
+
+use crate::action::Action;
+use crate::error::{CallError, Kind};
+use crate::group;
+use crate::instance::{FleetId, Instance};
+use crate::maintain::{Fleet, Part, Target};
+use crate::provider::Aws;
+use crate::survey::{Kept, Known, Survey};
+
+/// The first pause before a request is repeated; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How often a fleet that is being modified is looked at.
+const MODIFYING: Duration = Duration::from_secs(2);
+/// The state of a member that its group does not count.
+const STANDBY: &str = "Standby";
+
+/// Fleet members that this process has terminated: EC2 may list them as running for a while.
+pub(crate) type Terminated = BTreeSet<String>;
+
+/// What is to be done next.
+#[derive(Debug)]
+enum Next {
+    /// Nothing: it is gone, or on its way.
+    Nothing,
+    /// Terminate it through this group.
+    InGroup(String),
+    /// Lower this fleet's target first.
+    Lower(FleetId, Target),
+    /// Look again: this fleet is being modified.
+    Await(FleetId),
+    /// Terminate it.
+    Plainly,
+}
+
+impl Aws {
+    /// Has an instance deleted, by whichever way it must go.
+    pub(crate) async fn terminate(
+        &self,
+        node: &Arc<NodeSnapshot>,
+        id: &InstanceId,
+        write: &Write,
+    ) -> Result<Deletion, PortError> {
+        let locked = self.terminated.lock();
+        let Either::Left((mut terminated, _)) =
+            future::select(pin!(locked), pin!(self.api.clock.sleep_until(write.by))).await
+        else {
+            let what = format!("the deletion of {id} had to wait for another one for too long");
+            return Err(PortError::new(ErrorClass::Transient, what));
+        };
+        self.terminate_alone(node, id.as_str(), write, &mut terminated).await
+    }
+
+    async fn terminate_alone(
+        &self,
+        node: &Arc<NodeSnapshot>,
+        id: &str,
+        write: &Write,
+        terminated: &mut Terminated,
+    ) -> Result<Deletion, PortError> {
+        let mut unsure = false;
+        let mut tries = 0;
+        loop {
+            let next = match self.next(node, id, write.by, terminated).await {
+                Ok(next) => next,
+                Err(error) => return Err(doubted(error, unsure)),
+            };
+            let asked = match next {
+                Next::Nothing => return Ok(Deletion::Accepted),
+                Next::InGroup(group) => self.terminate_in_group(&group, id, write).await?,
+                Next::Lower(fleet, target) => self.lower(&fleet, target, write).await?,
+                Next::Await(fleet) => {
+                    if self.api.pause(MODIFYING, write.by).await {
+                        continue;
+                    }
+                    let what = format!("fleet {fleet} of {id} is still being modified");
+                    return Err(PortError::new(ErrorClass::Timeout, what));
+                }
+                Next::Plainly => self.terminate_plainly(id, write, terminated).await?,
+            };
+            let error = match asked {
+                Ok(Some(deletion)) => return Ok(deletion),
+                // One step nearer: what is next is found out anew.
+                Ok(None) => continue,
+                Err(error) => error,
+            };
+            unsure |= matches!(error.kind, Kind::Unavailable | Kind::Timeout);
+            if !error.may_pass() && !is_stale(&error) {
+                return Err(doubted(refused(error), unsure));
+            }
+            if !self.api.pause(pause(id, tries), write.by).await {
+                return Err(doubted(refused(error), unsure));
+            }
+            tries += 1;
+        }
+    }
+
+    /// Finds out what is to be done, and whether it may be.
+    async fn next(
+        &self,
+        node: &Arc<NodeSnapshot>,
+        id: &str,
+        by: Instant,
+        terminated: &Terminated,
+    ) -> Result<Next, PortError> {
+        let named = crate::ProviderId::parse(&node.provider_id).ok();
+        if named.as_ref().map(crate::ProviderId::instance_id) != Some(id) {
+            let what = format!("the claim on node {} names {id}, and the node {:?}", node.name, node.provider_id);
+            return Err(PortError::new(ErrorClass::Permanent, what));
+        }
+        let nodes = std::slice::from_ref(node);
+        let known = self.learn(nodes, &[node.reference()], self.api.clock.instant(), by).await?;
+        let failed = known.of_instance.get(id).and_then(|reasons| reasons.iter().find(is_unreachable));
+        let Some(instance) = known.instances.get(id) else {
+            return failed.map_or(Ok(Next::Nothing), |reason| Err(refusal(node, reason)));
+        };
+        if instance.life() != InstanceState::Running {
+            return Ok(Next::Nothing);
+        }
+        let membership = known.memberships.get(id);
+        if membership.is_some_and(|membership| group::is_leaving(&membership.state)) {
+            return Ok(Next::Nothing);
+        }
+        let survey = Survey::new(nodes, Some(&node.uid), &self.rules, &known);
+        let facts = survey.facts(nodes, &[node.reference()]);
+        let Some(fact) = facts.of(node.uid.as_str()) else { return Ok(Next::Nothing) };
+        let outside = is_outside(&known, id, instance);
+        // An instance that no group counts goes by itself; that it is not in service is no obstacle.
+        let obstacle = fact
+            .refusals
+            .iter()
+            .find(|reason| !(outside && reason.kind() == ReasonKind::InstanceInTransition && instance.is_running()));
+        if let Some(reason) = obstacle {
+            // A fleet that was lowered a moment ago, maybe by us.
+            if let (ReasonKind::GroupRefreshing, Kept::Fleet(fleet)) = (reason.kind(), known.keeper_of(id, instance)) {
+                return Ok(Next::Await(fleet.id.clone()));
+            }
+            return Err(refusal(node, reason));
+        }
+        if self.is_claimed_by_another(id, &node.uid) {
+            let reason = Reason::Cloud(ReasonKind::ClaimedTwice, format!("{id} is claimed by another node too"));
+            return Err(refusal(node, &reason));
+        }
+        if outside {
+            tracing::warn!(instance = id, node = %node.name, "the instance is not counted by its group: it is terminated by EC2");
+            return Ok(Next::Plainly);
+        }
+        match known.keeper_of(id, instance) {
+            Kept::Group(group) => at_minimum(fact)
+                .map_or_else(|| Ok(Next::InGroup(group.name.clone())), |reason| Err(refusal(node, &reason))),
+            Kept::Fleet(fleet) => self.next_of_fleet(node, fleet, id, instance, by, terminated).await,
+            Kept::Nobody => Ok(Next::Plainly),
+            Kept::Detached(_) | Kept::Unasked => {
+                let words = format!("what keeps {id} could not be told");
+                Err(refusal(node, &Reason::Cloud(ReasonKind::CloudUnreachable, words)))
+            }
+        }
+    }
+
+    async fn next_of_fleet(
+        &self,
+        node: &NodeSnapshot,
+        fleet: &Fleet,
+        id: &str,
+        instance: &Instance,
+        by: Instant,
+        terminated: &Terminated,
+    ) -> Result<Next, PortError> {
+        let members = self.api.fleet_members(&fleet.id, by).await?;
+        let ids: Vec<_> = members.iter().map(String::as_str).collect();
+        let described = self.api.all_instances(&ids, by).await?;
+        let there = described
+            .iter()
+            .filter(|(id, instance)| instance.life() == InstanceState::Running && !terminated.contains(*id));
+        let part = |instance: &Instance| {
+            let weight = fleet.weight(instance).map_err(|reason| refusal(node, &reason))?;
+            Ok::<_, PortError>(Part { class: instance.class, weight })
+        };
+        let parts = there.map(|(_, instance)| part(instance)).collect::<Result<Vec<_>, _>>()?;
+        if !members.iter().any(|member| member == id) {
+            let words = format!("{id} is tagged as a member of fleet {} that does not list it", fleet.id);
+            return Err(refusal(node, &Reason::Cloud(ReasonKind::InstanceInTransition, words)));
+        }
+        let target = fleet.lowered(&parts, part(instance)?).map_err(|reason| refusal(node, &reason))?;
+        Ok(if target == fleet.target { Next::Plainly } else { Next::Lower(fleet.id.clone(), target) })
+    }
+
+    async fn terminate_in_group(
+        &self,
+        group: &str,
+        id: &str,
+        write: &Write,
+    ) -> Result<Result<Option<Deletion>, CallError>, PortError> {
+        let once = aws_sdk_autoscaling::Config::builder().retry_config(RetryConfig::disabled());
+        let request = self.api.autoscaling.terminate_instance_in_auto_scaling_group();
+        let request = request.instance_id(id).should_decrement_desired_capacity(true);
+        let request = request.customize().config_override(once).send();
+        let asked = self.api.write(Action::TerminateInstanceInAutoScalingGroup, write, request).await?;
+        self.forget_group(group);
+        Ok(asked.map(|_activity| Some(Deletion::Accepted)))
+    }
+
+    async fn terminate_plainly(
+        &self,
+        id: &str,
+        write: &Write,
+        terminated: &mut Terminated,
+    ) -> Result<Result<Option<Deletion>, CallError>, PortError> {
+        let once = aws_sdk_ec2::Config::builder().retry_config(RetryConfig::disabled());
+        let request = self.api.ec2.terminate_instances().instance_ids(id).customize().config_override(once).send();
+        Ok(match self.api.write(Action::TerminateInstances, write, request).await? {
+            Ok(_) => {
+                terminated.insert(id.to_owned());
+                Ok(Some(Deletion::Accepted))
+            }
+            Err(error) if error.is_not_found() => Ok(Some(Deletion::Accepted)),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Lowers a fleet's target, and has the fleet choose no victim of its own.
+    async fn lower(
+        &self,
+        fleet: &FleetId,
+        target: Target,
+        write: &Write,
+    ) -> Result<Result<Option<Deletion>, CallError>, PortError> {
+        let once = aws_sdk_ec2::Config::builder().retry_config(RetryConfig::disabled());
+        let number = |capacity: u32| i32::try_from(capacity).unwrap_or(i32::MAX);
+        let (total, on_demand) = (number(target.total), number(target.on_demand));
+        tracing::info!(fleet = %fleet, target = total, on_demand, "lowering the fleet's target by the instance's weight");
+        match fleet {
+            FleetId::Ec2(id) => {
+                let capacity = TargetCapacitySpecificationRequest::builder()
+                    .total_target_capacity(total)
+                    .on_demand_target_capacity(on_demand)
+                    .spot_target_capacity(total.saturating_sub(on_demand))
+                    .build();
+                let request = self.api.ec2.modify_fleet().fleet_id(id).target_capacity_specification(capacity);
+                let policy = FleetExcessCapacityTerminationPolicy::NoTermination;
+                let request = request.excess_capacity_termination_policy(policy).customize().config_override(once);
+                Ok(self.api.write(Action::ModifyFleet, write, request.send()).await?.map(|_| None))
+            }
+            FleetId::Spot(id) => {
+                let request = self.api.ec2.modify_spot_fleet_request().spot_fleet_request_id(id);
+                let request = request.target_capacity(total).on_demand_target_capacity(on_demand);
+                let policy = ExcessCapacityTerminationPolicy::NoTermination;
+                let request = request.excess_capacity_termination_policy(policy).customize().config_override(once);
+                Ok(self.api.write(Action::ModifySpotFleetRequest, write, request.send()).await?.map(|_| None))
+            }
+        }
+    }
+}
+
+/// Whether a group keeps the instance no more, or does not count it.
+fn is_outside(known: &Known, id: &str, instance: &Instance) -> bool {
+    let asked = known.asked.contains(id);
+    match known.memberships.get(id) {
+        Some(membership) => membership.state == STANDBY,
+        None => asked && matches!(known.keeper_of(id, instance), Kept::Detached(_)),
+    }
+}
+
+/// The refusal of a group that has no room for one less.
+fn at_minimum(fact: &CloudFact) -> Option<Reason> {
+    let group = fact.group.as_ref().filter(|group| group.desired.saturating_sub(group.floor) < group.weight)?;
+    let words = format!("group {} keeps {} and may not go below {}", group.id, group.desired, group.floor);
+    Some(Reason::Cloud(ReasonKind::GroupAtMinimum, words))
+}
+
+fn is_unreachable(reason: &&Reason) -> bool {
+    reason.kind() == ReasonKind::CloudUnreachable
+}
+
+/// A refusal as an error: nothing happened. What could not be asked may be asked again.
+fn refusal(node: &NodeSnapshot, reason: &Reason) -> PortError {
+    let class = if is_unreachable(&reason) { ErrorClass::Transient } else { ErrorClass::Permanent };
+    PortError::new(class, format!("the machine of node {} may not be deleted: {reason}", node.name))
+}
+
+/// AWS' own refusal. Its code for "below the minimum" is the one for everything else too, so the words tell.
+fn refused(error: CallError) -> PortError {
+    let words = error.words.to_lowercase();
+    let at_minimum = words.contains("min size") || words.contains("minsize");
+    let kind = if at_minimum { Some(ReasonKind::GroupAtMinimum) } else { protection(&error) };
+    match kind {
+        Some(kind) if error.kind == Kind::Refused => {
+            let reason = Reason::Cloud(kind, error.words);
+            PortError::new(ErrorClass::Permanent, format!("{} is refused: {reason}", error.action))
+        }
+        Some(_) | None => error.into(),
+    }
+}
+
+fn protection(error: &CallError) -> Option<ReasonKind> {
+    (error.code == "OperationNotPermitted").then_some(ReasonKind::TerminationProtected)
+}
+
+/// Whether Auto Scaling knows the instance no more, though it said that it did: it is looked at again.
+fn is_stale(error: &CallError) -> bool {
+    error.kind == Kind::Refused && error.words.to_lowercase().contains("managed instance")
+}
+
+/// An error after a request whose effect is unknown: nothing that comes after it makes it known.
+fn doubted(error: PortError, unsure: bool) -> PortError {
+    if unsure && error.class.had_no_effect() && error.class != ErrorClass::NotLeader {
+        return PortError::new(ErrorClass::Timeout, "whether the deletion was accepted is unknown").caused_by(error);
+    }
+    error
+}
+
+/// The pause before a repetition: no two instances wait for the same time.
+fn pause(id: &str, tries: u32) -> Duration {
+    let longest = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(tries.min(10))).min(LONGEST_PAUSE);
+    let mut hasher = DefaultHasher::new();
+    (id, tries).hash(&mut hasher);
+    let jitter = u32::try_from(hasher.finish() % 1000).unwrap_or_default();
+    longest / 2 + longest / 2000 * jitter
+}
