@@ -1,0 +1,140 @@
+//! Load balancers let go of an instance before it goes.
+
+use std::collections::BTreeMap;
+
+use spot_core::error::ErrorClass;
+use tokio::time::Instant;
+
+use crate::double::{Balancer, Fault, Registration};
+use crate::support::{World, class, id, secs, settings};
+
+const DEREGISTER: &str = "elasticloadbalancing:DeregisterTargets";
+const DEREGISTER_CLASSIC: &str = "elasticloadbalancing:DeregisterInstancesFromLoadBalancer";
+
+fn serving(numbers: &[u32], draining: u64) -> Balancer {
+    let registered = numbers.iter().map(|number| (id(*number), Registration::Serving)).collect();
+    Balancer { registered, draining: secs(draining), ..Balancer::default() }
+}
+
+fn tagged(mut balancer: Balancer, key: &str, value: &str) -> Balancer {
+    balancer.tags = BTreeMap::from([(key.to_owned(), value.to_owned())]);
+    balancer
+}
+
+fn is_registered(balancer: &Balancer, number: u32) -> bool {
+    balancer.registered.contains_key(&id(number))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_taint_is_on_for_long_enough_first() {
+    // Seconds since the taint, and how long is waited then.
+    for (tainted, wait) in [(Some(0), 60), (Some(45), 15), (Some(60), 0), (Some(4000), 0), (Some(-30), 60), (None, 60)]
+    {
+        let world = World::of_group(2, 0);
+        let began = Instant::now();
+        world.detach(1, tainted).await.unwrap();
+        let took = began.elapsed();
+        assert!(took >= secs(wait) && took < secs(wait + 2), "{tainted:?}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_is_taken_out_of_its_groups_and_its_clusters_balancers_and_out_of_no_other() {
+    let world = World::of_group(2, 0);
+    {
+        let mut state = world.aws.state();
+        let group = state.groups.get_mut("od").unwrap();
+        group.target_groups.push("attached".to_owned());
+        group.classic.push("attached".to_owned());
+        let cluster = "kubernetes.io/cluster/prod";
+        for (name, balancer) in [
+            ("attached", serving(&[1, 2], 30)),
+            ("cluster", tagged(serving(&[1, 2], 30), cluster, "owned")),
+            ("controller", tagged(serving(&[1, 2], 30), "elbv2.k8s.aws/cluster", "prod")),
+            ("foreign", tagged(serving(&[1, 2], 30), "kubernetes.io/cluster/test", "owned")),
+            ("untagged", serving(&[1, 2], 30)),
+            ("without", tagged(serving(&[2], 30), cluster, "owned")),
+        ] {
+            state.target_groups.insert(name.to_owned(), balancer);
+        }
+        let addresses = Balancer { of_addresses: true, ..tagged(serving(&[1], 30), cluster, "owned") };
+        state.target_groups.insert("addresses".to_owned(), addresses);
+        for (name, balancer) in [
+            ("attached", serving(&[1, 2], 30)),
+            ("cluster", tagged(serving(&[1, 2], 30), cluster, "owned")),
+            ("foreign", serving(&[1, 2], 30)),
+        ] {
+            state.classic.insert(name.to_owned(), balancer);
+        }
+    }
+    let began = Instant::now();
+    world.detach(1, Some(60)).await.unwrap();
+    let took = began.elapsed();
+    assert!(took >= secs(30) && took < secs(40), "until they were drained, and not much longer: {took:?}");
+    let state = world.aws.state();
+    for name in ["attached", "cluster", "controller"] {
+        assert!(!is_registered(&state.target_groups[name], 1), "{name}");
+    }
+    for name in ["attached", "cluster"] {
+        assert!(!is_registered(&state.classic[name], 1), "classic {name}");
+    }
+    for name in ["foreign", "untagged", "addresses"] {
+        assert!(is_registered(&state.target_groups[name], 1), "{name}");
+    }
+    assert!(is_registered(&state.classic["foreign"], 1));
+    let others = ["attached", "cluster", "controller", "without"];
+    assert!(others.iter().all(|name| is_registered(&state.target_groups[*name], 2)), "the other node serves on");
+    drop(state);
+    assert_eq!((world.aws.count(DEREGISTER), world.aws.count(DEREGISTER_CLASSIC)), (3, 2), "once each");
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_without_end_is_waited_for_as_long_as_was_said() {
+    let mut settings = settings();
+    settings.load_balancer = (secs(60), secs(120));
+    let mut world = World::with(settings);
+    world.on_demand(1).group("od", &[1], 0);
+    world.change_group("od", |group| group.target_groups.push("slow".to_owned()));
+    world.aws.state().target_groups.insert("slow".to_owned(), serving(&[1], 3600));
+    let began = Instant::now();
+    world.detach(1, Some(60)).await.unwrap();
+    let took = began.elapsed();
+    assert!(took >= secs(120) && took < secs(130), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_serves_nothing_is_waited_for() {
+    let world = World::of_group(1, 0);
+    world.change_group("od", |group| group.target_groups.push("gone".to_owned()));
+    let began = Instant::now();
+    world.detach(1, Some(60)).await.unwrap();
+    assert!(began.elapsed() < secs(2), "{:?}", began.elapsed());
+    assert!(world.aws.writes().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_deregistration_is_final() {
+    let world = World::of_group(1, 0);
+    world.change_group("od", |group| group.target_groups.push("attached".to_owned()));
+    world.aws.state().target_groups.insert("attached".to_owned(), serving(&[1], 30));
+    world.aws.fail(DEREGISTER, Fault::Denied, u32::MAX);
+    let answer = world.detach(1, Some(60)).await;
+    assert_eq!(class(&answer), ErrorClass::Denied);
+    assert!(answer.unwrap_err().to_string().contains(DEREGISTER));
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_balancers_than_one_call_can_tell_of_are_all_found() {
+    let world = World::of_group(1, 0);
+    {
+        let mut state = world.aws.state();
+        state.page = 15;
+        for number in 0..50 {
+            let balancer = || tagged(serving(&[1], 5), "kubernetes.io/cluster/prod", "owned");
+            state.target_groups.insert(format!("group-{number:02}"), balancer());
+            state.classic.insert(format!("classic-{number:02}"), balancer());
+        }
+    }
+    world.detach(1, Some(60)).await.unwrap();
+    assert_eq!((world.aws.count(DEREGISTER), world.aws.count(DEREGISTER_CLASSIC)), (50, 50));
+}

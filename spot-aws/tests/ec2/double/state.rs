@@ -1,0 +1,306 @@
+//! What is there, and what time and AWS' own processes make of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long a group or fleet takes to launch another instance.
+const LAUNCH: Duration = Duration::from_secs(60);
+/// How long an instance takes to shut down.
+const SHUT_DOWN: Duration = Duration::from_secs(40);
+/// How long a fleet is being modified.
+const MODIFY: Duration = Duration::from_secs(5);
+
+/// An instance.
+#[derive(Clone, Debug)]
+pub(crate) struct Instance {
+    pub(crate) lifecycle: Option<&'static str>,
+    pub(crate) state: &'static str,
+    /// What it was before, and until when that is told.
+    pub(crate) before: Option<(&'static str, Instant)>,
+    pub(crate) since: Instant,
+    pub(crate) dns: String,
+    pub(crate) address: String,
+    pub(crate) kind: String,
+    pub(crate) zone: String,
+    pub(crate) reservation: Option<String>,
+    pub(crate) tags: BTreeMap<String, String>,
+    pub(crate) protected: bool,
+}
+
+impl Instance {
+    pub(crate) fn is_alive(&self) -> bool {
+        self.state == "running" || self.state == "pending"
+    }
+}
+
+/// A member of a group.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) state: &'static str,
+    pub(crate) protected: bool,
+    pub(crate) weight: Option<u32>,
+}
+
+impl Default for Member {
+    fn default() -> Self {
+        Self { state: "InService", protected: false, weight: None }
+    }
+}
+
+/// An Auto Scaling group.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Group {
+    pub(crate) min: u32,
+    pub(crate) desired: u32,
+    pub(crate) zones: Vec<String>,
+    pub(crate) members: BTreeMap<String, Member>,
+    /// On-demand base, and percentage above it.
+    pub(crate) mix: Option<(u32, u32)>,
+    pub(crate) suspended: Vec<String>,
+    pub(crate) refresh: Option<&'static str>,
+    pub(crate) target_groups: Vec<String>,
+    pub(crate) classic: Vec<String>,
+    pub(crate) tags: BTreeMap<String, String>,
+    /// Hooks that hold instances which are being terminated.
+    pub(crate) hooks: Vec<String>,
+    pub(crate) unit: Option<String>,
+    /// Since when it has less than it wants.
+    pub(crate) short_since: Option<Instant>,
+}
+
+/// A fleet of either kind.
+#[derive(Clone, Debug)]
+pub(crate) struct Fleet {
+    pub(crate) kind: &'static str,
+    pub(crate) target: u32,
+    pub(crate) on_demand: u32,
+    pub(crate) terminates_excess: bool,
+    pub(crate) members: BTreeSet<String>,
+    /// Weight by instance type, as text.
+    pub(crate) weights: BTreeMap<String, String>,
+    pub(crate) modified: Option<Instant>,
+    pub(crate) short_since: Option<Instant>,
+}
+
+impl Fleet {
+    /// One that maintains, as yet without members.
+    pub(crate) fn maintaining() -> Self {
+        Self {
+            kind: "maintain",
+            target: 0,
+            on_demand: 0,
+            terminates_excess: true,
+            members: BTreeSet::new(),
+            weights: BTreeMap::new(),
+            modified: None,
+            short_since: None,
+        }
+    }
+
+    pub(crate) fn state(&self) -> &'static str {
+        if self.modified.is_some_and(|at| at.elapsed() < MODIFY) { "modifying" } else { "active" }
+    }
+
+    fn weight(&self, instance: &Instance) -> u32 {
+        let whole = |weight: &String| weight.split('.').next().unwrap().parse().unwrap();
+        self.weights.get(&instance.kind).map_or(1, whole)
+    }
+}
+
+/// An instance's place in a load balancer.
+#[derive(Clone, Debug)]
+pub(crate) enum Registration {
+    Serving,
+    DrainingUntil(Instant),
+}
+
+/// A target group or classic load balancer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Balancer {
+    pub(crate) of_addresses: bool,
+    pub(crate) tags: BTreeMap<String, String>,
+    pub(crate) registered: BTreeMap<String, Registration>,
+    /// How long it drains.
+    pub(crate) draining: Duration,
+}
+
+/// All that is there.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) instances: BTreeMap<String, Instance>,
+    pub(crate) groups: BTreeMap<String, Group>,
+    pub(crate) fleets: BTreeMap<String, Fleet>,
+    pub(crate) target_groups: BTreeMap<String, Balancer>,
+    pub(crate) classic: BTreeMap<String, Balancer>,
+    pub(crate) node_groups: BTreeMap<(String, String), &'static str>,
+    /// How late describes tell of a change.
+    pub(crate) lag: Duration,
+    /// Instances that a group or fleet launched by itself.
+    pub(crate) launched: Vec<String>,
+    /// Instances that a group or fleet terminated by itself.
+    pub(crate) victims: Vec<String>,
+    /// How often a group's desired capacity was lowered.
+    pub(crate) decrements: u32,
+    /// The largest page that is answered; zero: whatever was asked for.
+    pub(crate) page: usize,
+}
+
+impl State {
+    pub(crate) fn shut_down(&mut self, id: &str) {
+        let lag = self.lag;
+        if let Some(instance) = self.instances.get_mut(id)
+            && instance.is_alive()
+        {
+            let now = Instant::now();
+            instance.before = (!lag.is_zero()).then(|| (instance.state, now + lag));
+            instance.state = "shutting-down";
+            instance.since = now;
+        }
+        for fleet in self.fleets.values_mut() {
+            if fleet.members.contains(id) {
+                fleet.short_since.get_or_insert_with(Instant::now);
+            }
+        }
+    }
+
+    /// Lets time take its course.
+    pub(crate) fn advance(&mut self) {
+        for instance in self.instances.values_mut() {
+            if instance.state == "shutting-down" && instance.since.elapsed() >= SHUT_DOWN {
+                instance.state = "terminated";
+            }
+        }
+        for balancer in self.target_groups.values_mut().chain(self.classic.values_mut()) {
+            balancer.registered.retain(|_, registration| match registration {
+                Registration::Serving => true,
+                Registration::DrainingUntil(until) => Instant::now() < *until,
+            });
+        }
+        let names: Vec<_> = self.groups.keys().cloned().collect();
+        for name in names {
+            self.keep_group(&name);
+        }
+        let ids: Vec<_> = self.fleets.keys().cloned().collect();
+        for id in ids {
+            self.keep_fleet(&id);
+        }
+    }
+
+    /// What Auto Scaling does by itself: it replaces what is missing, keeps its mix, and balances its zones.
+    fn keep_group(&mut self, name: &str) {
+        let instances = &self.instances;
+        let group = self.groups.get_mut(name).unwrap();
+        group.members.retain(|id, member| {
+            let there = instances.get(id).is_some_and(|instance| instance.state != "terminated");
+            there || (member.state == "Terminating:Wait" && instances.contains_key(id))
+        });
+        let in_service = |member: &Member| member.state == "InService";
+        let alive: Vec<(String, u32)> = group
+            .members
+            .iter()
+            .filter(|(id, member)| in_service(member) && instances[*id].is_alive())
+            .map(|(id, member)| (id.clone(), member.weight.unwrap_or(1)))
+            .collect();
+        let there: u32 = alive.iter().map(|(_, weight)| weight).sum();
+        let on_demand: u32 =
+            alive.iter().filter(|(id, _)| instances[id].lifecycle.is_none()).map(|(_, weight)| weight).sum();
+        let wanted = group.mix.map_or(0, |(base, percentage)| {
+            let above = group.desired.saturating_sub(base);
+            base.min(group.desired) + (above * percentage).div_ceil(100)
+        });
+        let short = there < group.desired || on_demand < wanted;
+        if short {
+            let since = *group.short_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= LAUNCH {
+                group.short_since = None;
+                let id = self.launch(Some(name), None);
+                self.launched.push(id.clone());
+                self.groups.get_mut(name).unwrap().members.insert(id, Member::default());
+            }
+            return;
+        }
+        group.short_since = None;
+        if group.suspended.iter().any(|process| process == "AZRebalance") {
+            return;
+        }
+        let mut zones: BTreeMap<&str, Vec<&String>> =
+            group.zones.iter().map(|zone| (zone.as_str(), Vec::new())).collect();
+        for (id, _) in &alive {
+            zones.entry(&instances[id].zone).or_default().push(id);
+        }
+        let most = zones.values().max_by_key(|members| members.len());
+        let least = zones.values().map(Vec::len).min().unwrap_or_default();
+        if let Some(members) = most.filter(|members| members.len() > least + 1) {
+            let victim = (*members[0]).clone();
+            self.victims.push(victim.clone());
+            self.groups.get_mut(name).unwrap().members.remove(&victim);
+            self.shut_down(&victim);
+        }
+    }
+
+    /// What a fleet does by itself: it replaces what is missing, and terminates what is too much if it may.
+    fn keep_fleet(&mut self, id: &str) {
+        let instances = &self.instances;
+        let fleet = self.fleets.get_mut(id).unwrap();
+        if fleet.kind != "maintain" {
+            return;
+        }
+        fleet.members.retain(|member| instances.get(member).is_some_and(|instance| instance.state != "terminated"));
+        let alive: Vec<&String> = fleet.members.iter().filter(|member| instances[*member].is_alive()).collect();
+        let there: u32 = alive.iter().map(|member| fleet.weight(&instances[*member])).sum();
+        let on_demand: u32 = alive
+            .iter()
+            .filter(|member| instances[**member].lifecycle.is_none())
+            .map(|member| fleet.weight(&instances[*member]))
+            .sum();
+        if there < fleet.target || on_demand < fleet.on_demand {
+            let since = *fleet.short_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= LAUNCH {
+                fleet.short_since = None;
+                let new = self.launch(None, Some(id));
+                self.launched.push(new.clone());
+                self.fleets.get_mut(id).unwrap().members.insert(new);
+            }
+        } else {
+            fleet.short_since = None;
+            if fleet.terminates_excess && there > fleet.target {
+                // Whichever it likes: the last.
+                let victim = alive[alive.len() - 1].clone();
+                self.victims.push(victim.clone());
+                self.shut_down(&victim);
+            }
+        }
+    }
+
+    fn launch(&mut self, group: Option<&str>, fleet: Option<&str>) -> String {
+        let id = format!("i-{:017x}", 0xf_0000 + self.launched.len());
+        let mut tags = BTreeMap::from([("kubernetes.io/cluster/prod".to_owned(), "owned".to_owned())]);
+        tags.extend(group.map(|name| ("aws:autoscaling:groupName".to_owned(), name.to_owned())));
+        tags.extend(fleet.map(|fleet| (fleet_tag(fleet).to_owned(), fleet.to_owned())));
+        let kind = "m5.large".to_owned();
+        self.instances.insert(
+            id.clone(),
+            Instance {
+                lifecycle: None,
+                state: "running",
+                before: None,
+                since: Instant::now(),
+                dns: format!("new-{id}"),
+                address: "10.9.9.9".to_owned(),
+                kind,
+                zone: "eu-west-1a".to_owned(),
+                reservation: None,
+                tags,
+                protected: false,
+            },
+        );
+        id
+    }
+}
+
+/// With which tag a fleet marks its instances.
+pub(crate) fn fleet_tag(id: &str) -> &'static str {
+    if id.starts_with("sfr-") { "aws:ec2spot:fleet-request-id" } else { "aws:ec2:fleet-id" }
+}

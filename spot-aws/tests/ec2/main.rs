@@ -1,0 +1,13 @@
+//! The provider `aws` before a strict double of AWS: what it says of nodes, what it refuses, and how instances go.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "what fails in a test ends it")]
+
+mod balancers;
+mod classes;
+mod double;
+mod faults;
+mod fleets;
+mod refusals;
+mod rights;
+mod support;
+mod termination;
