@@ -455,9 +455,10 @@ fn lost_at(pod: &PodSnapshot, node: &NodeSnapshot) -> Option<Timestamp> {
 /// How long to wait before the next try: doubling, and spread by up to a quarter so that pods don't come in step.
 fn patience(pod: &Uid, attempts: u32) -> Duration {
     let wait = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1))).min(LONGEST_WAIT);
-    let seed = pod.as_str().bytes().fold(u64::from(attempts) ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let seed = pod
+        .as_str()
+        .bytes()
+        .fold(u64::from(attempts), |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     let quarter = u64::try_from(wait.as_millis() / 4).unwrap_or(u64::MAX).max(1);
     wait + Duration::from_millis(seed % quarter)
 }
