@@ -30,7 +30,8 @@ fn each(faults: &[Fault], runs: impl Fn(&[Ended], &Asked) -> bool) {
             cases += 1;
         }
     }
-    println!("{cases} cases: {faults:?}");
+    let kinds = format!("{faults:?}");
+    println!("{cases} cases: {kinds:.120}");
     assert!(cases > 0);
 }
 
