@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::config;
 
 /// Subcommands that take the configuration's keys as flags.
-const CONFIGURED: [&str; 2] = ["run", "plan"];
+const CONFIGURED: [&str; 3] = ["run", "plan", "check"];
 
 /// Subcommands that take only those that tell where a migrator's state is.
 const POINTED: [&str; 3] = ["pause", "resume", "release"];
@@ -50,6 +50,10 @@ pub enum Command {
     /// For every node: class, rank, verdict, reason and remedy, from the cluster, or from files that
     /// `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml` wrote.
     Plan(PlanArgs),
+    /// Ask whether everything is there that a run needs; change nothing.
+    ///
+    /// Configuration, schedule, cluster, rights and cloud, each with what would help. Exits with 1 if a run would fail.
+    Check(CheckArgs),
     /// Run the real migrator against a model of a cluster, under virtual time.
     ///
     /// Needs no cluster and no account. The same seed gives the same output.
@@ -119,6 +123,20 @@ pub struct PlanArgs {
     /// Exit with 3 instead of 0 when a run would retire a node.
     #[arg(long)]
     pub detailed_exit_code: bool,
+}
+
+/// Arguments of `check`.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "a comment here would be shown as help")]
+    pub config: ConfigArgs,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "a comment here would be shown as help")]
+    pub access: AccessArgs,
+    /// How to print it.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
 }
 
 /// Arguments of `pause` and `resume`.
@@ -299,6 +317,7 @@ mod tests {
     #[case::whole("whole", &["--help"])]
     #[case::run("run", &["run", "--help"])]
     #[case::plan("plan", &["plan", "-h"])]
+    #[case::check("check", &["check", "-h"])]
     #[case::simulate("simulate", &["simulate", "--help"])]
     #[case::pause("pause", &["pause", "--help"])]
     #[case::release("release", &["release", "--help"])]

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use spot_core::error::{ErrorClass, PortError, chain};
-use spot_core::ports::{Clock, CloudProvider};
+use spot_core::ports::Clock;
 use spot_kube::preflight::Features;
-use spot_kube::{Access, KubeCluster, NodeObject, Right, TokioClock};
+use spot_kube::{Access, KubeCluster, Right, TokioClock};
 use tracing::warn;
 
 use crate::cli::{AccessArgs, ConfigArgs, Environment};
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::exit::Fault;
 
 /// How long the API server may take for one round of questions.
@@ -187,30 +187,6 @@ pub fn need(missing: &[Right]) -> Result<(), Fault> {
     let (count, list) = (missing.len(), missing.join(", "));
     let rights = if count == 1 { "a right is".to_owned() } else { format!("{count} rights are") };
     Err(Fault::failed(anyhow!("{rights} missing: {list}: grant what `deploy/rbac.yaml` grants; nothing was touched")))
-}
-
-/// The provider of `node-object`.
-///
-/// # Errors
-/// When the configuration names another one.
-pub fn provider(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<NodeObject>, Fault> {
-    match &config.cloud_provider {
-        config::CloudProvider::NodeObject => {
-            let labels = config.selection.capacity_labels.clone();
-            Ok(Arc::new(NodeObject::new(labels, config.load_balancer.drain, Arc::clone(clock))))
-        }
-        config::CloudProvider::Aws(_) => Err(Fault::usage(anyhow!(
-            "the configuration is refused: cloudProvider.name: `aws` is not part of this build: write `node-object`"
-        ))),
-    }
-}
-
-/// The same as a port.
-///
-/// # Errors
-/// As [`provider`].
-pub fn cloud(config: &Config, clock: &Arc<dyn Clock>) -> Result<Arc<dyn CloudProvider>, Fault> {
-    Ok(provider(config, clock)?)
 }
 
 #[cfg(test)]

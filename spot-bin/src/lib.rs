@@ -2,11 +2,12 @@
 //! reports becomes log lines, metrics and Events, and how it ends becomes an exit code. It decides nothing.
 //!
 //! ```text
-//!  arguments, environment ──► cli ──► config ──► settings ──► Migrator ◄── ports: spot-kube, or the model
+//!  arguments, environment ──► cli ──► config ──► settings ──► Migrator ◄── ports: spot-kube, spot-aws, or the model
 //!                                                               │
 //!                                exit ◄── outcome ◄─────────────┴──► observers: log · metrics · http · Events
 //! ```
 
+pub mod check;
 pub mod cli;
 pub mod config;
 pub mod connection;
@@ -19,6 +20,7 @@ pub mod observers;
 pub mod operator;
 pub mod output;
 pub mod plan;
+pub mod provider;
 pub mod run;
 #[cfg(test)]
 mod sample;

@@ -39,6 +39,8 @@ pub struct Metrics {
     last_success: Gauge,
     next_run: Gauge,
     leader: IntGauge,
+    #[cfg(feature = "aws")]
+    aws_calls: IntCounterVec,
 }
 
 /// One count under our name and under that of cost-manager, whose alerts go on working.
@@ -139,6 +141,8 @@ impl Metrics {
                 "When the next run begins, in seconds since 1970; 0: not known yet.",
             )?)?,
             leader: make.kept(IntGauge::new("spot_migrator_leader", "1 if this process may write.")?)?,
+            #[cfg(feature = "aws")]
+            aws_calls: make.aws_calls()?,
             registry: registry.clone(),
         };
         let version = Opts::new("spot_migrator_build_info", "1, with the version as a label.")
@@ -151,6 +155,16 @@ impl Metrics {
     /// Whether this process may write.
     pub fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
+    }
+
+    /// Counts calls of AWS by operation and result.
+    #[cfg(feature = "aws")]
+    #[must_use]
+    pub fn aws_calls(&self) -> spot_aws::CallObserver {
+        let calls = self.aws_calls.clone();
+        std::sync::Arc::new(move |action, result| {
+            calls.with_label_values(&[action.right(), result.as_str()]).inc();
+        })
     }
 
     /// Everything, as Prometheus reads it.
@@ -259,6 +273,19 @@ impl Maker<'_> {
         let theirs = format!("cost_manager_{name}");
         let as_theirs = format!("{help} As {name}, under the name that cost-manager gave it.");
         Ok(Twice(self.kept(IntCounter::new(name, help)?)?, self.kept(IntCounter::new(theirs, as_theirs)?)?))
+    }
+
+    #[cfg(feature = "aws")]
+    fn aws_calls(&self) -> Result<IntCounterVec, prometheus::Error> {
+        let what = "Calls of AWS, by the right that each needs and how it ended.";
+        let calls = Opts::new("spot_migrator_aws_calls_total", what);
+        let calls = self.kept(IntCounterVec::new(calls, &["operation", "result"])?)?;
+        for (action, result) in
+            spot_aws::Action::ALL.iter().flat_map(|action| spot_aws::CallResult::ALL.map(|r| (action, r)))
+        {
+            calls.get_metric_with_label_values(&[action.right(), result.as_str()])?;
+        }
+        Ok(calls)
     }
 
     fn counters<const N: usize>(
@@ -441,6 +468,16 @@ mod tests {
         let series = series(&metrics);
         assert_eq!(series["spot_migrator_step_failures_total{step=\"settle\"}"], "1");
         assert_eq!(series["spot_migrator_step_duration_seconds_count{step=\"settle\"}"], "0");
+    }
+
+    #[cfg(feature = "aws")]
+    #[test]
+    fn calls_of_aws_are_counted_by_operation_and_result() {
+        let metrics = metrics();
+        let name = "spot_migrator_aws_calls_total{operation=\"ec2:DescribeInstances\",result=\"throttled\"}";
+        assert_eq!(series(&metrics)[name], "0");
+        metrics.aws_calls()(spot_aws::Action::DescribeInstances, spot_aws::CallResult::Throttled);
+        assert_eq!(series(&metrics)[name], "1");
     }
 
     #[test]

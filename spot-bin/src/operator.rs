@@ -14,6 +14,7 @@ use crate::config::{Config, Log as LogConfig, LogLevel};
 use crate::connection::{self, Connection};
 use crate::exit::{Exit, Fault};
 use crate::log::Log;
+use crate::provider::Provider;
 use crate::settings::{self, Own};
 use crate::{output, telemetry};
 
@@ -70,7 +71,8 @@ fn by_hand<T>(
     runtime.block_on(async {
         let connection = Connection::open(&args.access, environment, &config).await?;
         let ports = Ports {
-            cloud: connection::cloud(&config, &connection.clock)?,
+            // No cloud is asked: what is ours is on the nodes.
+            cloud: Provider::node_object(&config, &connection.clock).port(),
             cluster: Arc::clone(&connection.cluster) as Arc<dyn Cluster>,
             clock: Arc::clone(&connection.clock),
             observer: Arc::new(Log),

@@ -25,6 +25,7 @@ use crate::leadership::{self, Election};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::observers::Observers;
+use crate::provider::Provider;
 use crate::settings::{self, Own};
 use crate::signals::Signals;
 use crate::telemetry;
@@ -78,8 +79,8 @@ impl Work<'_> {
         self.introduce(&own);
         let connection = Connection::open(&self.args.access, self.environment, self.config).await?;
         let namespace = connection.namespace()?;
-        let cloud = connection::cloud(self.config, &connection.clock)?;
         let metrics = Metrics::new().context("can't make the metrics")?;
+        let provider = Provider::of(self.config, self.environment, &connection.clock, Some(&metrics)).await?;
         let readiness = Readiness::new(stop.clone());
         let mut observers =
             Observers::default().and(Arc::new(Log)).and(Arc::new(metrics.clone())).and(Arc::new(readiness.clone()));
@@ -91,7 +92,7 @@ impl Work<'_> {
             beside.server = Some(tokio::spawn(server.run(stop.clone())));
         }
         let with_events = tokio::select! {
-            answered = self.preflight(&connection, stop) => answered?,
+            answered = self.preflight(&connection, &provider, stop) => answered?,
             died = beside.first_to_die(stop) => return Err(Fault::failed(died)),
         };
         let Some(with_events) = with_events else {
@@ -123,7 +124,7 @@ impl Work<'_> {
             metrics.leads(!self.config.dry_run);
             let ports = Ports {
                 cluster: Arc::clone(&connection.cluster) as Arc<dyn Cluster>,
-                cloud,
+                cloud: provider.port(),
                 clock: Arc::clone(&connection.clock),
                 observer: Arc::clone(&observer),
                 leadership: lead.leadership(),
@@ -175,14 +176,14 @@ impl Work<'_> {
         }
     }
 
-    /// Whether Events may be published; none: told to stop before the API server answered.
-    async fn preflight(&self, connection: &Connection, stop: &Stop) -> Result<Option<bool>, Fault> {
-        let features = Features {
-            retire: !self.config.dry_run,
-            events: true,
-            lease: leadership::lease_name(self.config).map(str::to_owned),
-            ..Features::default()
-        };
+    /// Whether Events may be published; none: told to stop before API server and cloud answered.
+    async fn preflight(
+        &self,
+        connection: &Connection,
+        provider: &Provider,
+        stop: &Stop,
+    ) -> Result<Option<bool>, Fault> {
+        let features = features(self.config);
         let patience = if self.args.once { NO_PATIENCE } else { PATIENCE };
         let missing = tokio::select! {
             missing = connection.missing_rights(&features, patience) => missing?,
@@ -192,6 +193,10 @@ impl Work<'_> {
         connection::need(&needed)?;
         for right in &for_events {
             warn!(%right, "a right is missing: no Kubernetes Events are published");
+        }
+        tokio::select! {
+            answered = provider.must_answer(connection.clock.as_ref(), patience) => answered?,
+            () = stop.wait() => return Ok(None),
         }
         Ok(Some(for_events.is_empty()))
     }
@@ -259,7 +264,18 @@ async fn joined<T>(task: Option<&mut JoinHandle<T>>) -> Result<T, tokio::task::J
     }
 }
 
-fn is_for_events(right: &Right) -> bool {
+/// What a run does, each of which needs rights.
+pub(crate) fn features(config: &Config) -> Features {
+    Features {
+        retire: !config.dry_run,
+        events: true,
+        lease: leadership::lease_name(config).map(str::to_owned),
+        ..Features::default()
+    }
+}
+
+/// A run goes on without these.
+pub(crate) fn is_for_events(right: &Right) -> bool {
     right.resource == "events"
 }
 

@@ -49,10 +49,10 @@ impl NodeObject {
 
     /// What is known of a node, which is all on the node itself.
     #[must_use]
-    pub fn fact(&self, node: &NodeSnapshot) -> CloudFact {
+    pub fn fact(labels: &CapacityLabels, node: &NodeSnapshot) -> CloudFact {
         let refusal = refusal(node);
         CloudFact {
-            class: self.labels.classify(node),
+            class: labels.classify(node),
             machine: refusal.is_none().then_some(Machine::WithNode),
             group: None,
             refusals: refusal.into_iter().collect(),
@@ -75,7 +75,7 @@ impl CloudProvider for NodeObject {
         _freshness: Freshness,
         _by: Instant,
     ) -> Result<CloudFacts, PortError> {
-        Ok(nodes.iter().map(|node| (node.uid.clone(), self.fact(node))).collect())
+        Ok(nodes.iter().map(|node| (node.uid.clone(), Self::fact(&self.labels, node))).collect())
     }
 
     async fn detach(&self, node: &NodeSnapshot, tainted_at: Option<Timestamp>, write: &Write) -> Result<(), PortError> {

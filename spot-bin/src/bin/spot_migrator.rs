@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use spot_bin::cli::{Arguments, Command, Environment};
 use spot_bin::exit::{Exit, Fault};
-use spot_bin::{operator, output, plan, run, schedule, simulate};
+use spot_bin::{check, operator, output, plan, run, schedule, simulate};
 
 fn main() -> ExitCode {
     // With two providers in the graph a client would not know which to take.
@@ -34,6 +34,7 @@ fn dispatch(arguments: &Arguments, environment: &Environment) -> Result<Exit, Fa
     match &arguments.command {
         Command::Run(args) => run::run(args, &arguments.overrides, environment),
         Command::Plan(args) => plan::plan(args, &arguments.overrides, environment),
+        Command::Check(args) => check::check(args, &arguments.overrides, environment),
         Command::Simulate(args) => simulate::simulate(args),
         Command::Schedule(args) => schedule::schedule(args),
         Command::Pause(args) => operator::pause(args, true, &arguments.overrides, environment),

@@ -7,27 +7,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use spot_core::cloud::CloudFacts;
-use spot_core::judge::{Facts, RunFacts, judge};
+use jiff::Timestamp;
+use spot_core::cloud::{CloudFacts, Freshness};
+use spot_core::judge::{Batch, Facts, Judgement, Policy, RunFacts, judge};
 use spot_core::memory::Memory;
-use spot_core::ports::{Clock, Cluster as _, Scope};
+use spot_core::node::{NodeRef, NodeSnapshot};
+use spot_core::ports::{Clock as _, Cluster as _, Scope};
 use spot_core::view::{Known, View};
 use spot_kube::preflight::Features;
 use spot_kube::saved::{self, SAVE, SavedFile};
-use spot_kube::{KubeCluster, NodeObject, Right, TokioClock};
+use spot_kube::{KubeCluster, Right, TokioClock};
 use tokio::runtime;
 
 use super::Plan;
 use crate::cli::{Environment, PlanArgs};
-use crate::config::{Config, Log, LogLevel};
+use crate::config::{CloudProvider, Config, Log, LogLevel};
 use crate::connection::{self, Connection};
 use crate::exit::Fault;
+use crate::provider::{self, Provider};
 use crate::settings::{self, Own};
 use crate::telemetry;
 
 /// Why the memory is not read where nobody says where it is.
 const UNNAMED: &str = "name its namespace with `state.namespace`, --state-namespace or SPOT_MIGRATOR_STATE_NAMESPACE";
 
+/// What is said where only files are read.
+const UNASKED: &str = "EC2 was not asked: classes are those of the labels, and no group's limits are known";
+
+/// How long the cloud may take to say what it knows of all nodes.
+const SURVEY: Duration = Duration::from_mins(2);
 /// How long the cluster may take to list everything.
 const LISTING: Duration = Duration::from_mins(2);
 
@@ -39,8 +47,11 @@ pub(super) struct Gathered {
 
 /// What was seen.
 struct Seen {
+    at: Timestamp,
     view: Arc<View>,
+    cloud: CloudFacts,
     memory: Memory,
+    run: RunFacts,
     notes: Vec<String>,
 }
 
@@ -53,23 +64,24 @@ pub(super) fn plan(
     let (config, mut notes) = configuration(args, overrides, environment)?;
     settings::supported(&config).map_err(Fault::usage)?;
     let own = Own::of(environment);
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    let provider = connection::provider(&config, &clock)?;
+    let policy = settings::settings(&config, &own).policy;
     let seen = if args.files.is_empty() {
         // Only what may be wrong with the plan belongs beside it.
         telemetry::start(Log { level: config.log.level.min(LogLevel::Warn), ..config.log })?;
-        live(args, environment, &config)?
+        live(args, environment, &config, &policy)?
     } else {
-        saved(args)?
+        saved(args, &config)?
     };
+    let plan = Plan::of(&seen.judged(&policy), own.node.as_deref());
     notes.extend(seen.notes);
-
-    let cloud = facts(&provider, &seen.view);
-    let run = RunFacts::default();
-    let facts = Facts { view: &seen.view, cloud: &cloud, memory: &seen.memory, run: &run };
-    let policy = settings::settings(&config, &own).policy;
-    let plan = Plan::of(&judge(seen.view.nodes(), &facts, &policy, clock.now()), own.node.as_deref());
     Ok(Gathered { plan, notes })
+}
+
+impl Seen {
+    fn judged<'a>(&'a self, policy: &'a Policy) -> Judgement<'a, Arc<NodeSnapshot>> {
+        let facts = Facts { view: &self.view, cloud: &self.cloud, memory: &self.memory, run: &self.run };
+        judge(self.view.nodes(), &facts, policy, self.at)
+    }
 }
 
 /// The configuration, and what had to be assumed for it.
@@ -83,11 +95,7 @@ fn configuration(
     Ok((config, note.into_iter().collect()))
 }
 
-fn facts(provider: &NodeObject, view: &View) -> CloudFacts {
-    view.nodes().iter().map(|node| (node.uid.clone(), provider.fact(node))).collect()
-}
-
-fn live(args: &PlanArgs, environment: &Environment, config: &Config) -> Result<Seen, Fault> {
+fn live(args: &PlanArgs, environment: &Environment, config: &Config, policy: &Policy) -> Result<Seen, Fault> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("can't start the runtime")?;
     runtime.block_on(async {
         let connection = Connection::open(&args.access, environment, config).await?;
@@ -107,16 +115,39 @@ fn live(args: &PlanArgs, environment: &Environment, config: &Config) -> Result<S
         let by = connection.clock.instant() + LISTING;
         let live = cluster.open(Scope::Cluster, by).await.context("could not read the cluster")?;
         let memory = cluster.recall(by).await.context("could not read the cluster's memory")?;
-        Ok(Seen { view: live.view(), memory, notes: note.into_iter().collect() })
+        let (at, view) = (connection.clock.now(), live.view());
+        let provider = Provider::of(config, environment, &connection.clock, None).await?.port();
+        let by = connection.clock.instant() + SURVEY;
+        let ask = async |chosen: &[NodeRef]| {
+            let asked = provider.survey(view.nodes(), chosen, Freshness::Cached, by).await;
+            asked.context("could not ask the cloud")
+        };
+        let cloud = ask(&[]).await?;
+        let run = RunFacts::default();
+        let mut seen = Seen { at, view: Arc::clone(&view), cloud, memory, run, notes: note.into_iter().collect() };
+        // As a run does: what costs a call each is asked for those that would go first.
+        let chosen: Vec<NodeRef> = match seen.judged(policy).batch() {
+            Batch::Nodes(nodes) => nodes.iter().map(|node| node.reference()).collect(),
+            Batch::AllSpot | Batch::Nobody(_) | Batch::Wait(_) => Vec::new(),
+        };
+        if !chosen.is_empty() {
+            seen.cloud = ask(&chosen).await?;
+        }
+        Ok(seen)
     })
 }
 
-fn saved(args: &PlanArgs) -> Result<Seen, Fault> {
+fn saved(args: &PlanArgs, config: &Config) -> Result<Seen, Fault> {
     let files: Vec<_> = args.files.iter().map(|path| read(path)).collect::<Result<_, _>>().map_err(Fault::usage)?;
     let files: Vec<_> = files.iter().map(|(name, text)| SavedFile { name, text }).collect();
     let view = saved::view(&files).map_err(Fault::usage)?;
-    let notes = unknown(view.known()).into_iter().collect();
-    Ok(Seen { view: Arc::new(view), memory: Memory::default(), notes })
+    let mut notes: Vec<_> = unknown(view.known()).into_iter().collect();
+    if matches!(config.cloud_provider, CloudProvider::Aws(_)) {
+        notes.push(UNASKED.to_owned());
+    }
+    let cloud = provider::unasked(config, view.nodes());
+    let at = TokioClock::new().now();
+    Ok(Seen { at, view: Arc::new(view), cloud, memory: Memory::default(), run: RunFacts::default(), notes })
 }
 
 fn read(path: &Path) -> anyhow::Result<(String, String)> {
