@@ -12,7 +12,7 @@ use serde::Serialize;
 use spot_core::error::chain;
 use spot_core::node::{NodeRef, Uid};
 use spot_core::pod::PodRef;
-use spot_core::ports::{Clock, Observer};
+use spot_core::ports::{Clock, Instant, Observer};
 use spot_core::progress::{Answered, Progress, Step};
 use tokio::sync::mpsc;
 
@@ -21,8 +21,11 @@ use crate::requests::{Call, Needs, Requests, escaped};
 /// Events that wait to be sent. More than that at once are dropped and counted.
 const WAITING: usize = 256;
 
-/// The pause after each: at most twenty a second.
+/// The pause after each in the long run: at most twenty a second.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// How much of it can be put off: so that the first hundred go at once.
+const CREDIT: Duration = Duration::from_secs(5);
 
 /// How long sending one may take.
 const SENDING: Duration = Duration::from_secs(5);
@@ -252,8 +255,10 @@ impl Observer for Events {
 impl EventsWorker {
     /// Sends what is queued, until the [`Events`] is dropped and the queue is empty. One that can't be sent is dropped.
     pub async fn run(mut self) {
+        let clock = Arc::clone(self.requests.clock());
+        // When the pauses of all that were sent are over.
+        let mut due = clock.instant();
         while let Some(note) = self.queue.recv().await {
-            let clock = Arc::clone(self.requests.clock());
             let call = self.call(&note);
             let failed = match self.requests.once(&call, clock.instant() + SENDING, None).await {
                 Ok(reply) if reply.is_success() => None,
@@ -263,7 +268,8 @@ impl EventsWorker {
             if let Some(error) = failed {
                 self.dropped.count(note.reason, &chain(&error));
             }
-            clock.sleep_until(clock.instant() + PAUSE).await;
+            due = due.max(clock.instant()) + PAUSE;
+            clock.sleep_until(Instant(due.0.saturating_sub(CREDIT))).await;
         }
     }
 

@@ -8,7 +8,7 @@ use spot_core::error::Obstacle;
 use spot_core::exposure::Exposed;
 use spot_core::node::{NodeRef, Uid};
 use spot_core::pod::PodRef;
-use spot_core::ports::Observer;
+use spot_core::ports::{Clock as _, Observer};
 use spot_core::progress::{Answered, Progress, Step};
 use spot_kube::Events;
 
@@ -153,6 +153,24 @@ async fn a_note_is_cut_between_characters_to_what_the_server_takes() {
         events.observe(at(), &Progress::Departing { node: a(), why: "ä".repeat(2000) });
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_go_at_once_and_twenty_a_second_after_that() {
+    let note = "the node and its machine are gone";
+    let retired = body("default", NODE_A, "a", "Retire", "Retired", note, "Normal");
+    let publishing = async |count: usize| {
+        let server = ApiServer::new();
+        for _ in 0..count {
+            server.on_body(ON_NODES, JSON, &retired).says(201, "{}");
+        }
+        let began = server.clock.instant();
+        let all = |events: &Events| (0..count).for_each(|_| events.observe(at(), &Progress::Retired { node: a() }));
+        assert_eq!(published(&server, all).await, 0);
+        server.clock.instant().since(began)
+    };
+    assert_eq!(publishing(100).await, Duration::ZERO);
+    assert_eq!(publishing(200).await, Duration::from_secs(5));
 }
 
 #[tokio::test(start_paused = true)]
