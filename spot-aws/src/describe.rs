@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aws_sdk_ec2::types::{Filter, InstanceAttributeName};
+use aws_sdk_ec2::types::{self, Filter, InstanceAttributeName};
+use aws_sdk_eks::types::NodegroupStatus;
 use spot_core::ports::Instant;
 
 use crate::action::Action;
@@ -41,7 +42,7 @@ impl Api {
         loop {
             let request = self.ec2.describe_instances().filters(filter.clone()).max_results(PAGE).set_next_token(token);
             let page = self.call(Action::DescribeInstances, by, request.send()).await?;
-            let instances = page.reservations().iter().flat_map(|reservation| reservation.instances());
+            let instances = page.reservations().iter().flat_map(types::Reservation::instances);
             found.extend(instances.filter_map(|one| Some((one.instance_id()?.to_owned(), Instance::of(one)))));
             token = page.next_token().filter(|token| !token.is_empty()).map(str::to_owned);
             if token.is_none() {
@@ -60,7 +61,9 @@ impl Api {
         let attribute = InstanceAttributeName::DisableApiTermination;
         let request = self.ec2.describe_instance_attribute().instance_id(id).attribute(attribute);
         match self.call(Action::DescribeInstanceAttribute, by, request.send()).await {
-            Ok(answer) => Ok(answer.disable_api_termination().and_then(|value| value.value()).unwrap_or_default()),
+            Ok(answer) => {
+                Ok(answer.disable_api_termination().and_then(types::AttributeBooleanValue::value).unwrap_or_default())
+            }
             Err(error) if error.is_not_found() => Ok(false),
             Err(error) => Err(error),
         }
@@ -132,7 +135,7 @@ impl Api {
         let request = self.eks.describe_nodegroup().cluster_name(&group.cluster).nodegroup_name(&group.name);
         match self.call(Action::DescribeNodegroup, by, request.send()).await {
             Ok(answer) => {
-                let status = answer.nodegroup().and_then(|group| group.status()).map(|status| status.as_str());
+                let status = answer.nodegroup().and_then(|group| group.status()).map(NodegroupStatus::as_str);
                 Ok(status.filter(|status| !AT_REST.contains(status)).map(str::to_owned))
             }
             Err(error) if error.is_not_found() => Ok(None),

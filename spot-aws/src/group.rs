@@ -81,7 +81,7 @@ pub(crate) struct Group {
     deleting: Option<String>,
     pub(crate) target_groups: Vec<String>,
     pub(crate) classic: Vec<String>,
-    pub(crate) node_group: Option<NodeGroup>,
+    pub(crate) managed: Option<NodeGroup>,
 }
 
 impl Group {
@@ -120,7 +120,7 @@ impl Group {
             deleting: described.status().map(str::to_owned),
             target_groups: union(described.target_group_arns(), sources(&["elbv2"])),
             classic: union(described.load_balancer_names(), sources(&["elb"])),
-            node_group: tag(EKS_CLUSTER).zip(tag(EKS_NODE_GROUP)).map(|(cluster, name)| NodeGroup { cluster, name }),
+            managed: tag(EKS_CLUSTER).zip(tag(EKS_NODE_GROUP)).map(|(cluster, name)| NodeGroup { cluster, name }),
         }
     }
 }

@@ -292,12 +292,13 @@ impl Api {
 
 fn target_serving(health: &types::TargetHealth) -> Serving {
     match (health.state(), health.reason()) {
-        (Some(TargetHealthStateEnum::Draining), _) => Serving::Draining,
+        (Some(TargetHealthStateEnum::Draining), _) | (_, Some(TargetHealthReasonEnum::DeregistrationInProgress)) => {
+            Serving::Draining
+        }
         (
             Some(TargetHealthStateEnum::Unused),
             Some(TargetHealthReasonEnum::NotRegistered | TargetHealthReasonEnum::NotInUse),
         ) => Serving::No,
-        (_, Some(TargetHealthReasonEnum::DeregistrationInProgress)) => Serving::Draining,
         (_, _) => Serving::Yes,
     }
 }

@@ -250,7 +250,7 @@ impl Aws {
             Err(error) => refusals.push(unreachable(&error)),
         };
         rolling(format!("the instance refresh of group {name}"), self.api.refreshing(name, by).await);
-        if let Some(node_group) = &group.node_group {
+        if let Some(node_group) = &group.managed {
             rolling(format!("node group {}", node_group.name), self.api.updating(node_group, by).await);
         }
         if !refusals.is_empty() {

@@ -133,7 +133,7 @@ impl Aws {
         }
         let nodes = std::slice::from_ref(node);
         let known = self.learn(nodes, &[node.reference()], self.api.clock.instant(), by).await?;
-        let failed = known.of_instance.get(id).and_then(|reasons| reasons.iter().find(is_unreachable));
+        let failed = known.of_instance.get(id).and_then(|reasons| reasons.iter().find(|reason| is_unreachable(reason)));
         let Some(instance) = known.instances.get(id) else {
             return failed.map_or(Ok(Next::Nothing), |reason| Err(refusal(node, reason)));
         };
@@ -291,13 +291,13 @@ fn at_minimum(fact: &CloudFact) -> Option<Reason> {
     Some(Reason::Cloud(ReasonKind::GroupAtMinimum, words))
 }
 
-fn is_unreachable(reason: &&Reason) -> bool {
+fn is_unreachable(reason: &Reason) -> bool {
     reason.kind() == ReasonKind::CloudUnreachable
 }
 
 /// A refusal as an error: nothing happened. What could not be asked may be asked again.
 fn refusal(node: &NodeSnapshot, reason: &Reason) -> PortError {
-    let class = if is_unreachable(&reason) { ErrorClass::Transient } else { ErrorClass::Permanent };
+    let class = if is_unreachable(reason) { ErrorClass::Transient } else { ErrorClass::Permanent };
     PortError::new(class, format!("the machine of node {} may not be deleted: {reason}", node.name))
 }
 

@@ -4,6 +4,7 @@
 
 mod balancers;
 mod classes;
+mod connecting;
 mod double;
 mod faults;
 mod fleets;

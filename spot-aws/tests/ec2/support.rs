@@ -21,9 +21,15 @@ use spot_core::retire::RetiredNode;
 
 use crate::double::{self, Group, Instance, Member};
 
-/// The virtual time of tokio as the core's clock.
+/// Tokio's time, virtual or not, as the core's clock.
 #[derive(Debug)]
 pub(crate) struct Time(tokio::time::Instant);
+
+impl Time {
+    pub(crate) fn starting() -> Self {
+        Self(tokio::time::Instant::now())
+    }
+}
 
 #[async_trait]
 impl Clock for Time {
@@ -87,7 +93,7 @@ impl World {
 
     pub(crate) fn with(settings: AwsSettings) -> Self {
         let aws = double::Aws::default();
-        let clock = Arc::new(Time(tokio::time::Instant::now()));
+        let clock = Arc::new(Time::starting());
         let provider = spot_aws::Aws::new(settings, &config(&aws), Arc::clone(&clock) as Arc<dyn Clock>, None);
         Self { aws, clock, provider, nodes: Vec::new() }
     }

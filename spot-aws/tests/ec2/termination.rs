@@ -17,6 +17,9 @@ use crate::support::{World, claim, class, id, secs};
 const IN_GROUP: &str = "autoscaling:TerminateInstanceInAutoScalingGroup";
 const PLAINLY: &str = "ec2:TerminateInstances";
 
+/// Something that happens, and its name.
+type Change = (&'static str, fn(&World));
+
 #[tokio::test(start_paused = true)]
 async fn rb_03_a_member_goes_through_its_group_and_nothing_is_launched() {
     let world = World::of_group(3, 0);
@@ -92,7 +95,7 @@ async fn rb_02_the_minimum_reached_between_look_and_call_is_a_refusal_in_aws_own
 
 #[tokio::test(start_paused = true)]
 async fn every_refusal_is_found_again_right_before_the_call() {
-    let changes: [(&str, fn(&World)); 6] = [
+    let changes: [Change; 6] = [
         ("scale_in_protected", |world| {
             world.change_group("od", |group| group.members.get_mut(&id(1)).unwrap().protected = true);
         }),
@@ -129,7 +132,7 @@ async fn rb_44_ec2s_own_refusal_of_a_protected_instance_is_final() {
 
 #[tokio::test(start_paused = true)]
 async fn rb_65_what_is_gone_or_going_is_accepted_without_a_call() {
-    let gone: [(&str, fn(&World)); 5] = [
+    let gone: [Change; 5] = [
         ("shutting down", |world| world.aws.state().shut_down(&id(1))),
         ("terminated", |world| world.change_instance(1, |instance| instance.state = "terminated")),
         ("not found", |world| drop(world.aws.state().instances.remove(&id(1)))),
@@ -195,7 +198,7 @@ async fn rb_65_after_an_unknown_effect_no_refusal_is_certain() {
 
 #[tokio::test(start_paused = true)]
 async fn rb_65_standby_and_detached_instances_go_by_ec2_once() {
-    let outside: [(&str, fn(&World)); 2] = [
+    let outside: [Change; 2] = [
         ("standby", |world| {
             world.change_group("od", |group| {
                 group.members.get_mut(&id(1)).unwrap().state = "Standby";

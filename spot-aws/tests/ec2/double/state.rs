@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a group or fleet takes to launch another instance.
-const LAUNCH: Duration = Duration::from_secs(60);
+const LAUNCH: Duration = Duration::from_mins(1);
 /// How long an instance takes to shut down.
 const SHUT_DOWN: Duration = Duration::from_secs(40);
 /// How long a fleet is being modified.
