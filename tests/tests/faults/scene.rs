@@ -192,7 +192,7 @@ impl Scene {
 /// A short lease, so that nobody waits long for a killed process, and a node that failed is soon taken again.
 fn settings() -> Value {
     json!({
-        "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
+        "leaderElection": {"leaseDuration": "6s", "renewDeadline": "5s", "retryPeriod": "500ms"},
         "drain": {"timeout": "1m"},
         "settle": {"timeout": "30s"},
         "backOff": {"initial": "1s", "max": "1s"},

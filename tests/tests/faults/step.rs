@@ -109,12 +109,13 @@ fn step(request: &Request) -> Step {
     }
 }
 
+/// The list of taints is written as a whole: what a patch puts on is told by the record that goes with it.
 fn of_node_patch(patch: &Value) -> Step {
     let claim = patch["metadata"]["annotations"].get(CLAIM);
     let reached = claim.and_then(Value::as_str).unwrap_or_default();
     if claim.is_some_and(Value::is_null) || patch["metadata"]["labels"].get(MARK).is_some_and(Value::is_null) {
         Step::Release
-    } else if puts(patch, TO_BE_DELETED) {
+    } else if !reached.is_empty() && puts(patch, TO_BE_DELETED) {
         Step::Taint
     } else if reached.contains(r#""step":"deleting""#) {
         Step::Announce
