@@ -3,6 +3,7 @@
 import copy
 import re
 
+from moto.core.responses import ActionResult
 from moto.ec2 import utils
 from moto.ec2.exceptions import EC2ClientError, OperationNotPermitted4
 from moto.ec2.models import ec2_backends
@@ -43,7 +44,7 @@ def advance():
     for backend in each(ec2_backends):
         for instance in backend.all_instances():
             if instance.state == "shutting-down" and CLOCK.over(instance.ending_since):
-                terminate(instance)
+                instance.terminate()
 
 
 def each(backends):
@@ -52,9 +53,6 @@ def each(backends):
 
 
 # --- What moto does otherwise.
-
-terminate = Instance.terminate
-Instance.terminate = end
 
 run = InstanceBackend.run_instances
 describe_by_id = InstanceBackend.get_reservations_by_instance_ids
@@ -110,3 +108,25 @@ InstanceBackend.terminate_instances = terminate_instances
 InstanceResponse.describe_instances = describe_instances
 Instance.private_dns_name = property(name_of_the_living)
 utils.filter_dict_attribute_mapping["instance-lifecycle"] = "lifecycle"
+
+
+# --- What moto does not have.
+
+
+def describe_instance_topology(self):
+    """Where the network has no layers to tell: the cloud controller manager asks for them."""
+    instances = self.ec2_backend.get_multi_instances_by_id(self._get_param("InstanceIds", []))
+    return ActionResult({
+        "Instances": [
+            {
+                "InstanceId": instance.id,
+                "InstanceType": instance.instance_type,
+                "AvailabilityZone": instance.placement.zone,
+                "NetworkNodes": [],
+            }
+            for instance in instances
+        ]
+    })
+
+
+InstanceResponse.describe_instance_topology = describe_instance_topology
