@@ -1,7 +1,6 @@
 //! Failures from the field, each as a small test under its name.
 
 use spot_core::capacity::Class;
-use spot_core::cloud::InstanceState;
 use spot_core::error::ErrorClass;
 use spot_core::model::fault::Fault;
 use spot_core::model::{
@@ -16,7 +15,7 @@ use spot_core::reason::ReasonKind;
 
 use super::*;
 
-/// Two on-demand and two spot nodes; ten pods that stop within a second.
+/// Three on-demand and two spot nodes; nine pods that stop within a second.
 fn b0() -> WorldBuilder {
     WorldBuilder::default().on_demand(3).spot(2).deployment("web", 9)
 }
@@ -242,33 +241,6 @@ fn rb_06_unreadable_pods_are_not_gone() {
 }
 
 #[test]
-fn rb_08_a_new_node_of_the_same_name_is_neither_waited_for_nor_new() {
-    let model = b0().settings(|settings| settings.reuse_names = true).deployment("more", 30).build();
-    let report = once(&model, &settings());
-    assert_eq!(outcome(&report), OutcomeKind::AllSpot, "{report:?}");
-    assert_eq!(report.retired.len(), 3);
-}
-
-#[test]
-fn rb_08_a_machine_that_took_over_the_node_object_is_not_deleted() {
-    let slow = WorkloadSpec::deployment("slow", 1).stop(MINUTE);
-    let model = WorldBuilder::default().on_demand(1).spot(1).workload(slow).build();
-    let process = model.process();
-    model.with(|world| {
-        let id = process.id();
-        world.later(Duration::from_secs(10), move |world| {
-            world.kill_process(id);
-            world.replace_machine("od-1", Class::OnDemand);
-        });
-    });
-    assert!(matches!(try_once(&model, &process, &settings()), Err(Halt::Killed)));
-    let report = once(&model, &settings());
-    assert_eq!(outcome(&report), OutcomeKind::Recovered, "{report:?}");
-    assert_eq!(calls(&model, is_delete), 0);
-    assert_clean(&model);
-}
-
-#[test]
 fn rb_11_a_refused_deletion_leaves_no_taint_and_an_overloaded_one_is_asked_again() {
     let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
     model.with(|world| world.fault_when(1, Fault::Fail(ErrorClass::Denied), is_delete));
@@ -326,40 +298,6 @@ fn rb_14_pods_that_need_on_demand_do_not_churn_every_hour() {
     assert!((1..=6).contains(&stopped), "{stopped} runs evicted the same pods: back-off 1, 2, 4, 6, 6 h");
 }
 
-#[test]
-fn rb_20_a_late_fallback_node_is_waited_for_and_stops_the_run() {
-    let model = WorldBuilder::default()
-        .settings(|settings| settings.autoscaler.spot_left = 0)
-        .on_demand(3)
-        .node(NodeSpec::new(Class::Spot).slots(1))
-        .deployment("web", 60)
-        .build();
-    let report = once(&model, &settings());
-    assert_eq!(outcome(&report), OutcomeKind::SpotExhausted, "{report:?}");
-    assert_eq!(names(&report.retired), ["od-1"], "no other node was begun in the twelve minutes");
-}
-
-#[test]
-fn rb_20_a_node_that_registers_anew_is_not_a_new_one() {
-    let model = b0().build();
-    model.with(|world| world.later(Duration::from_secs(30), |world| world.re_register("od-3")));
-    let report = once(&model, &settings());
-    assert_eq!(outcome(&report), OutcomeKind::AllSpot, "{report:?}");
-}
-
-#[test]
-fn rb_20_a_foreign_on_demand_node_stops_the_run_and_is_named() {
-    let model = b0().build();
-    model.with(|world| {
-        world.later(Duration::from_secs(30), |world| {
-            world.add_node(NodeSpec::new(Class::OnDemand).named("od-9"));
-        });
-    });
-    let report = once(&model, &settings());
-    let Outcome::SpotExhausted(node) = &report.outcome else { panic!("{report:?}") };
-    assert_eq!(&*node.name, "od-9");
-}
-
 /// Both pods of an application crash, and its budget holds back what is dead anyway.
 #[test]
 fn rb_28_pods_of_a_dead_application_hold_their_node_unless_their_budget_lets_them_go() {
@@ -394,31 +332,31 @@ fn rb_28_pods_of_a_dead_application_hold_their_node_unless_their_budget_lets_the
     }
 }
 
+/// One node has a pod that nobody brings back, one has local data, and one is free.
 #[test]
-fn rb_30_a_node_object_that_outlives_its_machine_is_deleted_after_the_clouds_word() {
-    let stuck = |settings: &mut spot_core::model::Settings| settings.node_gone = Duration::from_hours(168);
-    let model = WorldBuilder::default().settings(stuck).on_demand(1).spot(1).deployment("web", 2).build();
-    let report = once(&model, &settings());
-    assert_eq!(names(&report.retired), ["od-1"], "{report:?}");
-    model.with(|world| {
-        let asked = world.calls().iter().any(|record| record.answer == Answer::Instance(InstanceState::Gone));
-        assert!(asked, "the cloud was asked before the Node object was deleted");
-    });
-
-    let model = WorldBuilder::default().settings(stuck).on_demand(2).spot(1).deployment("web", 2).build();
-    let mut settings = settings();
-    settings.retire.delete_node_object = false;
-    let report = once(&model, &settings);
-    assert_eq!(names(&report.departing), ["od-1", "od-2"], "reported, and the other node goes on: {report:?}");
-    assert_eq!(calls(&model, |call| matches!(call, Call::DeleteInstance { .. })), 2);
-}
-
-#[test]
-fn rb_35_pods_that_nobody_brings_back_are_seen_before_the_cordon() {
-    let model = WorldBuilder::default().on_demand(1).spot(1).bare("pet", 1).build();
-    let report = once(&model, &settings());
-    assert_eq!(outcome(&report), OutcomeKind::NothingEligible);
-    assert_eq!(calls(&model, |call| matches!(call, Call::WriteNode { .. })), 0);
+fn rb_35_pods_and_data_that_would_be_lost_are_seen_before_the_cordon_and_the_next_node_is_tried() {
+    let on = |name: &str| NodeSpec::new(Class::OnDemand).named(name).label("own", name);
+    let pet = WorkloadSpec::bare("pet", 1).selects("own", "od-1");
+    let cache = WorkloadSpec { empty_dir: true, ..WorkloadSpec::deployment("cache", 1) }.selects("own", "od-2");
+    let spot = NodeSpec::new(Class::Spot);
+    let model = WorldBuilder::default()
+        .node(on("od-1"))
+        .node(on("od-2"))
+        .node(on("od-3"))
+        .node(spot.clone().label("own", "od-1"))
+        .node(spot.label("own", "od-2"))
+        .workload(pet)
+        .workload(cache)
+        .deployment("web", 3)
+        .build();
+    let mut careful = settings();
+    careful.policy.drain.delete_empty_dir_data = false;
+    let report = once(&model, &careful);
+    assert_eq!(names(&report.retired), ["od-3"], "{report:?}");
+    let Outcome::NothingEligible(kinds) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(kinds.keys().collect::<Vec<_>>(), [&ReasonKind::UnmanagedPod, &ReasonKind::EmptyDir]);
+    let touched = |call: &Call| matches!(call, Call::WriteNode { node, .. } if &*node.name != "od-3" && is_claim(call));
+    assert_eq!(calls(&model, touched), 0);
     let mut forced = settings();
     forced.policy.drain.force = true;
     assert_eq!(outcome(&once(&model, &forced)), OutcomeKind::AllSpot);

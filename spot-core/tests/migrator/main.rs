@@ -13,6 +13,7 @@ mod crashes;
 mod faults;
 mod flow;
 mod handover;
+mod identity;
 mod load_balancers;
 mod operator;
 mod scale;

@@ -1,10 +1,9 @@
 //! When runs begin: after long ones, after a time without a process, and by clocks that jump.
 
 use jiff::{SignedDuration, ToSpan};
-use spot_core::capacity::Class;
 use spot_core::error::ErrorClass;
 use spot_core::model::fault::Fault;
-use spot_core::model::{NodeSpec, WorkloadSpec, WorldBuilder};
+use spot_core::model::{WorkloadSpec, WorldBuilder};
 use spot_core::node::Readiness;
 
 use super::*;
@@ -136,28 +135,4 @@ fn a_node_that_is_not_ready_for_longer_than_five_minutes_goes_and_one_that_just_
     let second = |call: &Call| matches!(call, Call::WriteNode { node, .. } if &*node.name == "od-2" && is_claim(call));
     let claimed = model.with(|world| world.calls().iter().find(|record| second(&record.call)).unwrap().sent);
     assert!(claimed.0 >= 4 * MINUTE, "not before it was silent for five minutes: {claimed:?}");
-}
-
-/// As soon as the node is gone, an on-demand one comes under its name.
-fn come_back(world: &mut World) {
-    if world.node("od-1").is_some() {
-        world.later(Duration::from_millis(1), come_back);
-    } else {
-        world.add_node(NodeSpec::new(Class::OnDemand).named("od-1"));
-    }
-}
-
-/// The name is used again at once, by an on-demand machine.
-#[test]
-fn rb_08_a_node_that_comes_back_under_its_name_on_demand_ends_the_run_as_exhausted() {
-    let model = WorldBuilder::default().on_demand(2).spot(1).deployment("web", 4).build();
-    model.with(|world| {
-        world.later(Duration::from_millis(1), come_back);
-    });
-    let report = once(&model, &settings());
-    let spot_core::progress::Outcome::SpotExhausted(node) = &report.outcome else { panic!("{report:?}") };
-    assert_eq!(&*node.name, "od-1");
-    assert_eq!(names(&report.retired), ["od-1"], "the other one was not begun");
-    assert_ne!(report.retired[0].uid, node.uid);
-    assert_clean(&model);
 }
