@@ -28,7 +28,8 @@ const THROTTLED: [&str; 10] = [
     "SlowDown",
 ];
 /// Codes of requests that meet another activity, and may be made again later.
-const BUSY: [&str; 3] = ["ScalingActivityInProgress", "ResourceContention", "ResourceInUseException"];
+const BUSY: [&str; 4] =
+    ["ScalingActivityInProgress", "ResourceContention", "ResourceInUseException", "FleetNotInModifiableState"];
 const DENIED: [&str; 3] = ["UnauthorizedOperation", "AccessDenied", "AccessDeniedException"];
 /// Codes of credentials that are missing, wrong or worn out, or of a clock that is wrong.
 const CREDENTIALS: [&str; 12] = [

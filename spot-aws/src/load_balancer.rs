@@ -52,15 +52,15 @@ impl Place<'_> {
     }
 }
 
-/// What a place does with an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a place does with an instance, by how much it is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Serving {
-    /// It sends traffic, or would.
-    Yes,
-    /// It lets what is under way end.
-    Draining,
     /// It does not know the instance, or sends none of its traffic.
     No,
+    /// It lets what is under way end.
+    Draining,
+    /// It sends traffic, or would.
+    Yes,
 }
 
 impl Aws {
@@ -253,9 +253,7 @@ impl Api {
                         .iter()
                         .filter_map(types::TargetHealthDescription::target_health)
                         .map(target_serving)
-                        .max_by_key(|serving| {
-                            [Serving::No, Serving::Draining, Serving::Yes].iter().position(|one| one == serving)
-                        })
+                        .max()
                         .unwrap_or(Serving::No)),
                     Err(error) if error.code == "InvalidTarget" => Ok(Serving::No),
                     Err(error) => Err(error),

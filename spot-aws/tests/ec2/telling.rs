@@ -1,0 +1,84 @@
+//! What is told to the one who reads the log.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use spot_core::claim::InstanceId;
+use spot_core::ports::CloudProvider;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::support::{World, id, name};
+
+/// What was logged.
+#[derive(Clone, Debug, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn lines(&self) -> Vec<String> {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap().lines().map(str::to_owned).collect()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+/// Listens to this thread, on which a test's runtime runs.
+fn listen() -> (Log, tracing::subscriber::DefaultGuard) {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+    (log, tracing::subscriber::set_default(subscriber))
+}
+
+#[tokio::test(start_paused = true)]
+async fn rb_07_labels_that_contradict_ec2_are_told_once() {
+    let (log, _guard) = listen();
+    let mut world = World::new();
+    world.add(1, Some("spot")).on_demand(2);
+    for number in [1, 2] {
+        world.change_node(number, |node| {
+            node.labels.insert("eks.amazonaws.com/capacityType".to_owned(), "ON_DEMAND".to_owned());
+        });
+    }
+    world.survey(&[]).await;
+    world.survey(&[]).await;
+    let told: Vec<_> = log.lines().into_iter().filter(|line| line.contains("contradict")).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains(&name(1)) && told[0].contains("ec2=spot") && told[0].contains("on-demand"), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_holds_an_instance_is_named() {
+    let (log, _guard) = listen();
+    let world = World::of_group(2, 0);
+    world.change_group("od", |group| group.hooks.push("drain-it".to_owned()));
+    world.delete(1).await.unwrap();
+    world.provider.instance_state(&InstanceId::new(id(1)), world.by(30)).await.unwrap();
+    assert!(log.lines().iter().any(|line| line.contains("drain-it") && line.contains(&id(1))), "{:?}", log.lines());
+}
+
+#[tokio::test(start_paused = true)]
+async fn rb_52_an_instance_that_goes_by_ec2_though_a_group_had_it_is_told() {
+    let (log, _guard) = listen();
+    let world = World::of_group(2, 0);
+    world.change_group("od", |group| {
+        group.members.remove(&id(1));
+        group.desired = 1;
+    });
+    world.delete(1).await.unwrap();
+    assert!(log.lines().iter().any(|line| line.contains("not counted by its group") && line.contains(&id(1))));
+}
