@@ -12,6 +12,7 @@ use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::ecs::EcsCredentialsProvider;
 use aws_config::environment::EnvironmentVariableCredentialsProvider;
 use aws_config::environment::EnvironmentVariableRegionProvider;
+use aws_config::identity::IdentityCache;
 use aws_config::imds::region::ImdsRegionProvider;
 use aws_config::meta::credentials::CredentialsProviderChain;
 use aws_config::meta::region::RegionProviderChain;
@@ -265,6 +266,8 @@ pub(crate) async fn discover(
     };
     let mut config = SdkConfig::builder()
         .behavior_version(BehaviorVersion::v2026_01_12())
+        // One for all clients: credentials are fetched once, and again before they expire.
+        .identity_cache(IdentityCache::lazy().build())
         .region(region)
         .credentials_provider(credentials)
         .http_client(http);

@@ -222,6 +222,12 @@ impl Aws {
         let at = self.api.clock.instant();
         let mut missing = self.cache().groups.missing(&wanted, since);
         missing.extend(of_chosen.iter().cloned());
+        // A group that does not list one of its own may have been asked for before that one came.
+        let cached = self.cache().groups.give(&wanted);
+        let joined = known.instances.keys().filter_map(|id| Some((id, tagged(id)?)));
+        let unlisted =
+            joined.filter(|(id, name)| cached.get(name).is_some_and(|group| !group.members.contains_key(*id)));
+        missing.extend(unlisted.map(|(_, name)| name));
         if !missing.is_empty() {
             match self.api.groups(&missing, by).await {
                 Ok(answers) => self.cache().groups.take_in(&missing, at, answers),

@@ -180,6 +180,16 @@ async fn answers_are_kept_for_a_while_and_asked_for_anew_on_demand() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_joins_its_group_later_is_a_member_like_any_other() {
+    let mut world = World::of_group(3, 0);
+    world.survey(&[]).await;
+    world.on_demand(4).group("od", &[1, 2, 3, 4], 0);
+    let facts = world.survey(&[]).await;
+    let fact = facts.of(uid(4).as_str()).unwrap();
+    assert_eq!((kinds(fact), fact.group.as_ref().unwrap().desired), (vec![], 4));
+}
+
+#[tokio::test(start_paused = true)]
 async fn rb_76_a_node_of_another_provisioner_goes_with_its_node_object() {
     let mut world = World::of_group(2, 0);
     for number in [1, 2] {
