@@ -12,7 +12,9 @@ mod scene;
 mod step;
 
 use spot_tests::{
+    Proxy,
     Verb::{self, Create, Delete, Get, List, Patch, Update, Watch},
+    World,
     proxy::Fault::{
         self, AnswerLost, Budget, Conflict, Hang, InternalError, KilledAfter, KilledBefore, Overload, Reset,
         Unavailable,
@@ -110,6 +112,14 @@ async fn what_is_not_about_a_node_or_a_pod_may_fail_once_too() {
         (InternalError, Create, "events", Tell, ONE_RUN),
     ])
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[should_panic(expected = "never fired: Hang at number 1")]
+async fn a_fault_that_never_fires_fails_its_test() {
+    let world = World::start().await;
+    let proxy = Proxy::start(&world).await;
+    drop(proxy.arm(Hang, 1, |_| true));
 }
 
 /// Plays one migration after another in one world.
