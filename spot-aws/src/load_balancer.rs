@@ -301,10 +301,11 @@ fn target_serving(health: &types::TargetHealth) -> Serving {
     }
 }
 
-/// A classic balancer tells by its words alone.
+/// A classic balancer tells by its words. Of an instance that it does not know it says so, or "unknown" and no more.
 fn instance_serving(state: &classic::InstanceState) -> Serving {
     let words = state.description().unwrap_or_default();
-    if words.contains("not currently registered") {
+    let unknown = state.state() == Some("Unknown") && !words.contains("transient error");
+    if unknown || words.contains("not currently registered") {
         Serving::No
     } else if words.contains("deregistration currently in progress") {
         Serving::Draining

@@ -105,7 +105,14 @@ async fn draining_without_end_is_waited_for_as_long_as_was_said() {
 #[tokio::test(start_paused = true)]
 async fn where_nothing_serves_nothing_is_waited_for() {
     let world = World::of_group(1, 0);
-    world.change_group("od", |group| group.target_groups.push("gone".to_owned()));
+    world.change_group("od", |group| {
+        group.target_groups.push("gone".to_owned());
+        group.classic.extend(["gone".to_owned(), "strict".to_owned(), "lenient".to_owned()]);
+    });
+    for lenient in [false, true] {
+        let name = if lenient { "lenient" } else { "strict" };
+        world.aws.state().classic.insert(name.to_owned(), Balancer { lenient, ..serving(&[], 30) });
+    }
     let began = Instant::now();
     world.detach(1, Some(60)).await.unwrap();
     assert!(began.elapsed() < secs(2), "{:?}", began.elapsed());
@@ -137,4 +144,14 @@ async fn more_balancers_than_one_call_can_tell_of_are_all_found() {
     }
     world.detach(1, Some(60)).await.unwrap();
     assert_eq!((world.aws.count(DEREGISTER), world.aws.count(DEREGISTER_CLASSIC)), (50, 50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clusters_balancers_are_listed_once_in_a_while() {
+    let world = World::of_group(3, 0);
+    for (passes, lists) in [(0, 1), (0, 1), (301, 2)] {
+        world.pass(passes).await;
+        world.detach(1, Some(600)).await.unwrap();
+        assert_eq!(world.aws.count("elasticloadbalancing:DescribeTargetGroups"), lists);
+    }
 }

@@ -21,7 +21,7 @@ fn world() -> World {
     }
     let registered: BTreeMap<_, _> = [1, 2].map(|number| (id(number), Registration::Serving)).into();
     let tags: BTreeMap<_, _> = [("kubernetes.io/cluster/prod".to_owned(), "owned".to_owned())].into();
-    let balancer = Balancer { tags, registered, draining: secs(10), of_addresses: false };
+    let balancer = Balancer { tags, registered, draining: secs(10), ..Balancer::default() };
     state.target_groups.insert("group".to_owned(), balancer.clone());
     state.classic.insert("classic".to_owned(), balancer);
     let tags = [("eks:cluster-name", "prod"), ("eks:nodegroup-name", "workers")];

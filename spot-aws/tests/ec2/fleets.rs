@@ -64,6 +64,23 @@ async fn rb_09_exactly_the_chosen_instance_goes_and_the_target_falls_by_its_weig
 }
 
 #[tokio::test(start_paused = true)]
+async fn rb_09_of_a_fleet_of_both_the_on_demand_target_falls_with_an_on_demand_member_only() {
+    for fleet in [EC2_FLEET, SPOT_FLEET] {
+        for (number, left) in [(1, (6, 2)), (4, (6, 4))] {
+            let world = world(fleet, 4, None);
+            for spot in [3, 4] {
+                world.change_instance(spot, |instance| instance.lifecycle = Some("spot"));
+            }
+            change(&world, fleet, |fleet| fleet.on_demand = 4);
+            world.delete(number).await.unwrap();
+            world.pass(300).await;
+            world.assert_nothing_else_happened();
+            assert_eq!(targets(&world, fleet), left, "{fleet}, node {number}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn rb_09_the_instance_goes_only_when_the_fleet_is_not_being_modified() {
     let world = world(EC2_FLEET, 3, None);
     change(&world, EC2_FLEET, |fleet| fleet.modified = Some(tokio::time::Instant::now()));

@@ -106,6 +106,7 @@ fn instance_health(state: &State, request: &Request) -> Result<Answer, Refusal> 
         return Err(Refusal::new(400, "LoadBalancerNotFound", format!("There is no load balancer {name}")));
     };
     let (health, words) = match balancer.registered.get(id) {
+        None if balancer.lenient => ("Unknown", "N/A"),
         None => return Err(Refusal::new(400, "InvalidInstance", format!("Could not find EC2 instance {id}."))),
         Some(Registration::Serving) => ("InService", "N/A"),
         Some(Registration::DrainingUntil(_)) => ("InService", "Instance deregistration currently in progress."),

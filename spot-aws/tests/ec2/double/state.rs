@@ -124,6 +124,8 @@ pub(crate) struct Balancer {
     pub(crate) registered: BTreeMap<String, Registration>,
     /// How long it drains.
     pub(crate) draining: Duration,
+    /// Whether it answers about an instance that it does not know, instead of refusing.
+    pub(crate) lenient: bool,
 }
 
 /// All that is there.
