@@ -7,6 +7,7 @@ use spot_core::ports::Instant;
 use crate::group::Group;
 use crate::instance::{FleetId, Instance};
 use crate::maintain::Fleet;
+use crate::survey::Known;
 
 /// Answers by key, each with the time at which it was asked for.
 #[derive(Debug)]
@@ -31,10 +32,15 @@ impl<K: Ord + Clone, V: Clone> Shelf<K, V> {
         self.0.extend(answers.into_iter().map(|(key, answer)| (key, (at, answer))));
     }
 
-    /// The answers for `wanted`, however old. Others are forgotten, so that what is gone takes no room.
-    pub(crate) fn give(&mut self, wanted: &BTreeSet<K>) -> BTreeMap<K, V> {
-        self.0.retain(|key, _| wanted.contains(key));
-        self.0.iter().map(|(key, (_, answer))| (key.clone(), answer.clone())).collect()
+    /// The answers for `wanted`, however old.
+    pub(crate) fn give(&self, wanted: &BTreeSet<K>) -> BTreeMap<K, V> {
+        let answers = wanted.iter().filter_map(|key| Some((key, self.0.get(key)?)));
+        answers.map(|(key, (_, answer))| (key.clone(), answer.clone())).collect()
+    }
+
+    /// Forgets what is not in `wanted`, so that what is gone takes no room.
+    pub(crate) fn keep_only<T>(&mut self, wanted: &BTreeMap<K, T>) {
+        self.0.retain(|key, _| wanted.contains_key(key));
     }
 
     /// Has it asked for again.
@@ -49,4 +55,13 @@ pub(crate) struct Cache {
     pub(crate) instances: Shelf<String, Instance>,
     pub(crate) groups: Shelf<String, Group>,
     pub(crate) fleets: Shelf<FleetId, Fleet>,
+}
+
+impl Cache {
+    /// Forgets what a survey of all nodes has no use for.
+    pub(crate) fn keep_only(&mut self, known: &Known) {
+        self.instances.keep_only(&known.instances);
+        self.groups.keep_only(&known.groups);
+        self.fleets.keep_only(&known.fleets);
+    }
 }

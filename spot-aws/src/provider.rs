@@ -318,9 +318,13 @@ impl Aws {
         lock(&self.claimants).get(id).is_some_and(|claimants| claimants.iter().any(|other| other != uid))
     }
 
-    /// Has a group, which has changed, asked for again.
-    pub(crate) fn forget_group(&self, name: &str) {
-        self.cache().groups.forget(&name.to_owned());
+    /// Has an instance and its group, if it has one, asked for again: both have changed.
+    pub(crate) fn forget(&self, id: &str, group: Option<&str>) {
+        let mut cache = self.cache();
+        cache.instances.forget(&id.to_owned());
+        if let Some(group) = group {
+            cache.groups.forget(&group.to_owned());
+        }
     }
 }
 
@@ -339,6 +343,7 @@ impl CloudProvider for Aws {
             Freshness::Cached => Instant(now.0.saturating_sub(CACHED)),
         };
         let known = self.learn(nodes, chosen, since, by).await?;
+        self.cache().keep_only(&known);
         let mut claimants: BTreeMap<String, BTreeSet<Uid>> = BTreeMap::new();
         for node in nodes {
             if let Ok(id) = ProviderId::parse(&node.provider_id) {

@@ -219,7 +219,7 @@ impl Aws {
         let request = request.instance_id(id).should_decrement_desired_capacity(true);
         let request = request.customize().config_override(once).send();
         let asked = self.api.write(Action::TerminateInstanceInAutoScalingGroup, write, request).await?;
-        self.forget_group(group);
+        self.forget(id, Some(group));
         Ok(asked.map(|_activity| Some(Deletion::Accepted)))
     }
 
@@ -234,6 +234,7 @@ impl Aws {
         Ok(match self.api.write(Action::TerminateInstances, write, request).await? {
             Ok(_) => {
                 terminated.insert(id.to_owned());
+                self.forget(id, None);
                 Ok(Some(Deletion::Accepted))
             }
             Err(error) if error.is_not_found() => Ok(Some(Deletion::Accepted)),

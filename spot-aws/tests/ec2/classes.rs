@@ -180,6 +180,24 @@ async fn answers_are_kept_for_a_while_and_asked_for_anew_on_demand() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deletion_has_only_its_own_machine_asked_for_again() {
+    let mut world = World::new();
+    for number in 1..=1000 {
+        world.on_demand(number);
+    }
+    world.group("od", &(1..=1000).collect::<Vec<_>>(), 0);
+    world.survey(&[]).await;
+    for number in 1..=3 {
+        world.survey(&[number]).await;
+        let before = world.aws.calls().len();
+        world.delete(number).await.unwrap();
+        world.survey(&[]).await;
+        let calls = world.aws.calls().len() - before;
+        assert!(calls <= 9, "{calls} calls for node {number}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_joins_its_group_later_is_a_member_like_any_other() {
     let mut world = World::of_group(3, 0);
     world.survey(&[]).await;
