@@ -46,6 +46,13 @@ async fn rb_17_of_two_that_try_an_expired_lease_at_once_one_wins_and_the_other_s
     assert!(leader.leads() && !other.leads());
     leader.assert_ready();
     other.assert_ready();
+    // Alerts sum over all processes: a follower's counters are there, and stay at 0.
+    let metrics = other.get("/metrics");
+    for name in ["spot_migrator_operation", "cost_manager_spot_migrator_operation"] {
+        for series in [format!("\n{name}_success_total 0\n"), format!("\n{name}_failure_total 0\n")] {
+            assert!(metrics.contains(&series), "{series} is missing in\n{metrics}");
+        }
+    }
     leader.running.kill();
     let next = led_by_another(&world, &winner).await;
     until("the other to lead", PATIENCE, || {
