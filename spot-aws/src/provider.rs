@@ -290,16 +290,19 @@ impl Aws {
     /// unknown counts as none that is on demand: rather a refusal too many.
     async fn learn_members(&self, wanted: &BTreeSet<String>, by: Instant, known: &mut Known) {
         let mixed = known.groups.values().filter(|group| group.is_mixed());
-        let strangers: Vec<_> =
-            mixed.flat_map(|group| group.members.keys()).filter(|id| !wanted.contains(*id)).collect();
-        let strangers: Vec<_> = strangers.into_iter().cloned().collect();
-        for batch in strangers.chunks(BATCH) {
+        let strangers = mixed.flat_map(|group| group.members.keys()).filter(|id| !wanted.contains(*id));
+        let strangers: BTreeSet<_> = strangers.cloned().collect();
+        let at = self.api.clock.instant();
+        // A class never changes: any answer will do.
+        let missing: Vec<_> = self.cache().instances.missing(&strangers, Instant::default()).into_iter().collect();
+        for batch in missing.chunks(BATCH) {
             let ids: Vec<_> = batch.iter().map(String::as_str).collect();
             match self.api.instances(&ids, by).await {
-                Ok(answers) => known.instances.extend(answers),
+                Ok(answers) => self.cache().instances.take_in(&batch.iter().cloned().collect(), at, answers),
                 Err(error) => tracing::warn!(%error, "members of mixed groups could not be asked for"),
             }
         }
+        known.instances.extend(self.cache().instances.give(&strangers));
     }
 
     /// Warns once of each node whose labels say something else than EC2.

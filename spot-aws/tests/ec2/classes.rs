@@ -186,6 +186,9 @@ async fn a_deletion_has_only_its_own_machine_asked_for_again() {
         world.on_demand(number);
     }
     world.group("od", &(1..=1000).collect::<Vec<_>>(), 0);
+    world.change_group("od", |group| group.mix = Some((0, 100)));
+    // One that has not joined yet counts too.
+    world.nodes.pop();
     world.survey(&[]).await;
     for number in 1..=3 {
         world.survey(&[number]).await;
