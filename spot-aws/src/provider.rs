@@ -308,6 +308,7 @@ impl Aws {
     /// Warns once of each node whose labels say something else than EC2.
     fn report(&self, contradictions: Vec<Contradiction>) {
         let mut reported = lock(&self.reported);
+        reported.retain(|uid| contradictions.iter().any(|contradiction| contradiction.node.uid == *uid));
         for Contradiction { node, labels, cloud } in contradictions {
             if reported.insert(node.uid.clone()) {
                 let labels = labels.map_or("different things", Class::as_str);
