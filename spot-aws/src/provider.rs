@@ -151,7 +151,7 @@ impl Aws {
                     let refusal = Reason::Cloud(ReasonKind::TerminationProtected, words);
                     known.of_instance.entry(id.clone()).or_default().push(refusal);
                 }
-                Err(error) => known.of_instance.entry(id.clone()).or_default().push(unreachable(&error)),
+                Err(error) => known.doubt_instance(id, &error),
             }
         }
         Ok(known)
@@ -179,7 +179,7 @@ impl Aws {
                 }
                 Err(error) => {
                     for id in batch {
-                        known.of_instance.entry(id.clone()).or_default().push(unreachable(&error));
+                        known.doubt_instance(id, &error);
                     }
                     failed = Some(error);
                 }
@@ -204,7 +204,7 @@ impl Aws {
             }
             Err(error) => {
                 for id in chosen {
-                    known.of_instance.entry(id.clone()).or_default().push(unreachable(&error));
+                    known.doubt_instance(id, &error);
                 }
             }
         }
@@ -233,7 +233,7 @@ impl Aws {
                 Ok(answers) => self.cache().groups.take_in(&missing, at, answers),
                 Err(error) => {
                     for name in missing {
-                        known.of_keeper.entry(name).or_default().push(unreachable(&error));
+                        known.doubt_keeper(&name, &error);
                     }
                 }
             }
@@ -247,20 +247,20 @@ impl Aws {
     /// Learns whether a group is being rolled, by itself or as a managed node group.
     async fn learn_rolling(&self, name: &str, by: Instant, known: &mut Known) {
         let Some(group) = known.groups.get(name) else { return };
-        let mut refusals = Vec::new();
-        let mut rolling = |what: String, answer: Result<Option<String>, CallError>| match answer {
-            Ok(None) => {}
-            Ok(Some(status)) => {
-                refusals.push(Reason::Cloud(ReasonKind::GroupRefreshing, format!("{what} is {status}")));
-            }
-            Err(error) => refusals.push(unreachable(&error)),
-        };
-        rolling(format!("the instance refresh of group {name}"), self.api.refreshing(name, by).await);
-        if let Some(node_group) = &group.managed {
-            rolling(format!("node group {}", node_group.name), self.api.updating(node_group, by).await);
+        let managed = group.managed.clone();
+        let mut answers = vec![(format!("the instance refresh of group {name}"), self.api.refreshing(name, by).await)];
+        if let Some(managed) = managed {
+            answers.push((format!("node group {}", managed.name), self.api.updating(&managed, by).await));
         }
-        if !refusals.is_empty() {
-            known.of_keeper.entry(name.to_owned()).or_default().extend(refusals);
+        for (what, answer) in answers {
+            match answer {
+                Ok(None) => {}
+                Ok(Some(status)) => {
+                    let refusal = Reason::Cloud(ReasonKind::GroupRefreshing, format!("{what} is {status}"));
+                    known.of_keeper.entry(name.to_owned()).or_default().push(refusal);
+                }
+                Err(error) => known.doubt_keeper(name, &error),
+            }
         }
     }
 
@@ -278,7 +278,7 @@ impl Aws {
                 Ok(answers) => self.cache().fleets.take_in(&missing, at, answers),
                 Err(error) => {
                     for id in missing {
-                        known.of_keeper.entry(id.to_string()).or_default().push(unreachable(&error));
+                        known.doubt_keeper(id.as_str(), &error);
                     }
                 }
             }
@@ -406,11 +406,6 @@ impl Aws {
         let why = format!("nothing would remove the machine of node {} when its Node is deleted", node.name);
         Err(PortError::new(ErrorClass::Permanent, why))
     }
-}
-
-/// A failed call as a reason: what could not be asked is not touched.
-fn unreachable(error: &CallError) -> Reason {
-    Reason::Cloud(ReasonKind::CloudUnreachable, error.to_string())
 }
 
 /// A panic elsewhere leaves whole values in all of these.

@@ -11,6 +11,7 @@ use spot_core::reason::{Reason, ReasonKind};
 
 use crate::ProviderId;
 use crate::describe::Membership;
+use crate::error::{CallError, Kind};
 use crate::group::{Group, Shrinking};
 use crate::instance::{CLUSTER_TAG, FleetId, Instance, Keeper};
 use crate::maintain::Fleet;
@@ -38,6 +39,8 @@ pub(crate) struct Known {
     pub(crate) of_instance: BTreeMap<String, Vec<Reason>>,
     /// The same of all members of a group or fleet.
     pub(crate) of_keeper: BTreeMap<String, Vec<Reason>>,
+    /// Whether a call failed for want of a right.
+    pub(crate) denied: bool,
 }
 
 /// Who keeps an instance, with what is known of it.
@@ -77,6 +80,23 @@ impl Known {
             },
             Keeper::Group(_) | Keeper::Nobody => Kept::Nobody,
         }
+    }
+
+    /// Notes that a call about an instance failed: what could not be asked is not touched.
+    pub(crate) fn doubt_instance(&mut self, id: &str, error: &CallError) {
+        let reason = self.unreachable(error);
+        self.of_instance.entry(id.to_owned()).or_default().push(reason);
+    }
+
+    /// The same of a call about a group or fleet.
+    pub(crate) fn doubt_keeper(&mut self, keeper: &str, error: &CallError) {
+        let reason = self.unreachable(error);
+        self.of_keeper.entry(keeper.to_owned()).or_default().push(reason);
+    }
+
+    fn unreachable(&mut self, error: &CallError) -> Reason {
+        self.denied |= matches!(error.kind, Kind::Denied | Kind::Credentials);
+        Reason::Cloud(ReasonKind::CloudUnreachable, error.to_string())
     }
 
     fn class(&self, id: &str) -> Option<Class> {

@@ -133,9 +133,14 @@ impl Aws {
         }
         let nodes = std::slice::from_ref(node);
         let known = self.learn(nodes, &[node.reference()], self.api.clock.instant(), by).await?;
+        let refusal = |reason: &Reason| {
+            // Denied is final: the node is released, as nothing was sent.
+            let denied = known.denied && is_unreachable(reason);
+            if denied { PortError::new(ErrorClass::Denied, reason.to_string()) } else { refusal(node, reason) }
+        };
         let failed = known.of_instance.get(id).and_then(|reasons| reasons.iter().find(|reason| is_unreachable(reason)));
         let Some(instance) = known.instances.get(id) else {
-            return failed.map_or(Ok(Next::Nothing), |reason| Err(refusal(node, reason)));
+            return failed.map_or(Ok(Next::Nothing), |reason| Err(refusal(reason)));
         };
         if instance.life() != InstanceState::Running {
             return Ok(Next::Nothing);
@@ -158,24 +163,25 @@ impl Aws {
             if let (ReasonKind::GroupRefreshing, Kept::Fleet(fleet)) = (reason.kind(), known.keeper_of(id, instance)) {
                 return Ok(Next::Await(fleet.id.clone()));
             }
-            return Err(refusal(node, reason));
+            return Err(refusal(reason));
         }
         if self.is_claimed_by_another(id, &node.uid) {
             let reason = Reason::Cloud(ReasonKind::ClaimedTwice, format!("{id} is claimed by another node too"));
-            return Err(refusal(node, &reason));
+            return Err(refusal(&reason));
         }
         if outside {
             tracing::warn!(instance = id, node = %node.name, "the instance is not counted by its group: it is terminated by EC2");
             return Ok(Next::Plainly);
         }
         match known.keeper_of(id, instance) {
-            Kept::Group(group) => at_minimum(fact)
-                .map_or_else(|| Ok(Next::InGroup(group.name.clone())), |reason| Err(refusal(node, &reason))),
+            Kept::Group(group) => {
+                at_minimum(fact).map_or_else(|| Ok(Next::InGroup(group.name.clone())), |reason| Err(refusal(&reason)))
+            }
             Kept::Fleet(fleet) => self.next_of_fleet(node, fleet, id, instance, by, terminated).await,
             Kept::Nobody => Ok(Next::Plainly),
             Kept::Detached(_) | Kept::Unasked => {
                 let words = format!("what keeps {id} could not be told");
-                Err(refusal(node, &Reason::Cloud(ReasonKind::CloudUnreachable, words)))
+                Err(refusal(&Reason::Cloud(ReasonKind::CloudUnreachable, words)))
             }
         }
     }

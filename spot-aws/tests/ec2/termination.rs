@@ -243,6 +243,18 @@ async fn rb_11_denied_is_final_and_names_the_right() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rb_11_a_right_that_is_taken_away_before_the_call_is_final_too() {
+    let reads = ["ec2:DescribeInstances", "autoscaling:DescribeAutoScalingGroups", "ec2:DescribeInstanceAttribute"];
+    for action in reads {
+        let world = World::of_group(3, 0);
+        world.aws.fail(action, Fault::Denied, u32::MAX);
+        let answer = world.delete(1).await;
+        assert_eq!(class(&answer), ErrorClass::Denied, "{action}");
+        assert!(answer.unwrap_err().to_string().contains(action) && world.aws.writes().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn rb_11_throttled_three_times_it_goes_in_the_end() {
     let world = World::of_group(3, 0);
     world.aws.fail(IN_GROUP, Fault::Throttled, 3);
