@@ -11,6 +11,7 @@ mod fleets;
 mod judgement;
 mod refusals;
 mod rights;
+mod strictness;
 mod support;
 mod telling;
 mod termination;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use aws_config::retry::RetryConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider};
+use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
 use jiff::Timestamp;
 use spot_aws::{AwsSettings, Identity};
 use spot_core::capacity::CapacityLabels;
@@ -56,12 +58,14 @@ pub(crate) fn id(number: u32) -> String {
     format!("i-{number:017x}")
 }
 
-fn config(aws: &double::Aws) -> SdkConfig {
+pub(crate) fn config(aws: &double::Aws) -> SdkConfig {
     SdkConfig::builder()
         .behavior_version(BehaviorVersion::v2026_01_12())
         .region(Region::new("eu-west-1"))
         .credentials_provider(SharedCredentialsProvider::new(Credentials::new("key", "secret", None, None, "test")))
         .http_client(aws.client())
+        .retry_config(RetryConfig::standard())
+        .sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
         .build()
 }
 
