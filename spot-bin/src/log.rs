@@ -40,7 +40,10 @@ impl Observer for Log {
             Progress::StepHalted { node, step, halted, took } => {
                 info!(%node, %step, outcome = halted.as_str(), duration = took.as_secs_f64(), "step");
             }
-            Progress::Evicted { node, pod, answered } => match answered {
+            Progress::Evicted { node, pod, loses: Some(loses), answered: Answered::Accepted } => {
+                warn!(%node, %pod, lost = loses.as_str(), "a pod was evicted that loses something for good");
+            }
+            Progress::Evicted { node, pod, loses: _, answered } => match answered {
                 Answered::Accepted | Answered::Gone | Answered::Blocked => {
                     debug!(%node, %pod, answer = answered.as_str(), "eviction");
                 }
@@ -53,6 +56,7 @@ impl Observer for Log {
             Progress::Released { node, step, why } => {
                 error!(%node, %step, why, "node released: its retirement failed");
             }
+            Progress::Postponed { node, why } => info!(%node, why, "node released: it may go another time"),
             Progress::Undone { node, undo } => warn!(%node, %undo, "node released: a person took it back"),
             Progress::Departing { node, why } => {
                 warn!(%node, why, "deletion accepted, or its answer unknown; the node is still there");
@@ -164,7 +168,7 @@ mod tests {
     #[test]
     fn what_is_expected_to_repeat_is_not_shown_by_default() {
         let pod = PodRef { namespace: "default".into(), name: "web".into(), uid: Uid::new("2") };
-        let answered = |answered| Progress::Evicted { node: node(), pod: pod.clone(), answered };
+        let answered = |answered| Progress::Evicted { node: node(), pod: pod.clone(), loses: None, answered };
         assert!(lines(&[answered(Answered::Accepted), answered(Answered::Blocked)]).is_empty());
         assert_eq!(lines(&[answered(Answered::Failed)]).len(), 1);
     }

@@ -195,7 +195,7 @@ impl Observer for Metrics {
             Progress::StepDone { node: _, step, took } => {
                 self.step(*step).observe(took.as_secs_f64());
             }
-            Progress::Evicted { node: _, pod: _, answered } => {
+            Progress::Evicted { node: _, pod: _, loses: _, answered } => {
                 self.evictions.with_label_values(&[answered.as_str()]).inc();
                 if *answered == Answered::Accepted {
                     self.pods_moved.inc();
@@ -237,6 +237,7 @@ impl Observer for Metrics {
             | Progress::StepHalted { .. }
             | Progress::PodBlocked { .. }
             | Progress::Released { .. }
+            | Progress::Postponed { .. }
             | Progress::Undone { .. }
             | Progress::Departing { .. }
             | Progress::Created { .. } => {}

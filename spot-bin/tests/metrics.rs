@@ -123,7 +123,12 @@ fn history(number: u32) -> Vec<Progress> {
         Progress::Created { node: node.clone() },
         Progress::RunEnded { report },
     ];
-    events.extend(Answered::ALL.map(|answered| Progress::Evicted { node: node.clone(), pod: pod.clone(), answered }));
+    events.extend(Answered::ALL.map(|answered| Progress::Evicted {
+        node: node.clone(),
+        pod: pod.clone(),
+        loses: None,
+        answered,
+    }));
     for step in Step::ALL {
         let took = Duration::from_secs(u64::from(number));
         events.push(Progress::StepStarted { node: node.clone(), step });

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::capacity::Class;
+use crate::drain::plan::Loss;
 use crate::error::{ErrorClass, Obstacle};
 use crate::exposure::Exposed;
 use crate::node::NodeRef;
@@ -232,6 +233,8 @@ pub enum Progress {
         node: NodeRef,
         /// The pod.
         pod: PodRef,
+        /// What is lost for good when the pod goes.
+        loses: Option<Loss>,
         /// The answer.
         answered: Answered,
     },
@@ -258,6 +261,13 @@ pub enum Progress {
         /// Where it failed.
         step: Step,
         /// Why, with all causes.
+        why: String,
+    },
+    /// What an earlier process began was taken off the node, though nothing failed: it may go another time.
+    Postponed {
+        /// The node.
+        node: NodeRef,
+        /// Why.
         why: String,
     },
     /// A person took the node back; everything of ours was taken off.

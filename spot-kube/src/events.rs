@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::Method;
 use jiff::Timestamp;
 use serde::Serialize;
+use spot_core::drain::plan::Loss;
 use spot_core::error::chain;
 use spot_core::node::{NodeRef, Uid};
 use spot_core::pod::PodRef;
@@ -204,6 +205,15 @@ impl Observer for Events {
                 let text = format!("released, because its {step} failed: {why}");
                 self.queue(note(about(on), true, "Released", "Release", text));
             }
+            Progress::Postponed { node: on, why } => {
+                self.queue(note(
+                    about(on),
+                    false,
+                    "Postponed",
+                    "Release",
+                    format!("released, to go another time: {why}"),
+                ));
+            }
             Progress::Undone { node: on, undo } => {
                 self.queue(note(about(on), false, "Undone", "Release", format!("taken back by a person: {undo}")));
             }
@@ -214,11 +224,16 @@ impl Observer for Events {
                 let text = "came while on-demand nodes were retired: spot is exhausted".to_owned();
                 self.queue(note(about(on), true, "SpotExhausted", "Stop", text));
             }
-            Progress::Evicted { node: on, pod, answered: Answered::Accepted } => {
+            Progress::Evicted { node: on, pod, loses, answered: Answered::Accepted } => {
                 // They come in crowds, which must leave room for what is told of nodes.
                 if self.queue.capacity() > WAITING / 2 {
-                    let text = format!("moved off node {on}, which is being retired");
-                    self.queue(note(About::Pod(pod.clone()), false, "Evicted", "Drain", text));
+                    let lost = match loses {
+                        None => "",
+                        Some(Loss::Pod) => ": no controller brings it back",
+                        Some(Loss::LocalData) => ": what is in its emptyDir volumes is lost",
+                    };
+                    let text = format!("moved off node {on}, which is being retired{lost}");
+                    self.queue(note(About::Pod(pod.clone()), loses.is_some(), "Evicted", "Drain", text));
                 } else {
                     self.dropped.count("Evicted", "too many wait");
                 }

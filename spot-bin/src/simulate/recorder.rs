@@ -59,6 +59,10 @@ pub(super) enum What {
         step: &'static str,
         why: String,
     },
+    Postponed {
+        node: String,
+        why: String,
+    },
     Undone {
         node: String,
         undo: String,
@@ -101,6 +105,7 @@ impl What {
             | Self::PodBlocked { node, .. }
             | Self::Retired { node }
             | Self::Released { node, .. }
+            | Self::Postponed { node, .. }
             | Self::Undone { node, .. }
             | Self::Departing { node, .. }
             | Self::Created { node }
@@ -125,6 +130,7 @@ impl What {
             | Self::Waiting { .. }
             | Self::PodBlocked { .. }
             | Self::Released { .. }
+            | Self::Postponed { .. }
             | Self::Undone { .. }
             | Self::Departing { .. }
             | Self::Created { .. }
@@ -293,7 +299,7 @@ impl Told {
                 let evictions = (*step == Step::Drain).then(|| self.draining.remove(&node.name).unwrap_or_default());
                 What::StepDone { node: name(node), step: step.as_str(), took: *took, evictions }
             }
-            Progress::Evicted { node, pod: _, answered } => {
+            Progress::Evicted { node, pod: _, loses: _, answered } => {
                 match answered {
                     Answered::Accepted => {
                         self.evictions += 1;
@@ -314,6 +320,7 @@ impl Told {
             Progress::Released { node, step, why } => {
                 What::Released { node: name(node), step: step.as_str(), why: why.clone() }
             }
+            Progress::Postponed { node, why } => What::Postponed { node: name(node), why: why.clone() },
             Progress::Undone { node, undo } => What::Undone { node: name(node), undo: undo.to_string() },
             Progress::Departing { node, why } => What::Departing { node: name(node), why: why.clone() },
             Progress::Created { node } => What::Created { node: name(node) },

@@ -8,6 +8,7 @@ use futures::future::{self, Either};
 use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::machine::{DrainPolicy, Machine, Next, Removal};
+use super::plan::Loss;
 use crate::error::{BlockedPod, Cause, ErrorClass, PortError};
 use crate::node::{NodeRef, NodeSnapshot};
 use crate::pod::PodRef;
@@ -42,9 +43,16 @@ pub(crate) struct Evictions {
 
 /// Why the driver looks again.
 enum Woken {
-    Answer(PodRef, Result<EvictAnswer, PortError>),
+    Answer(Answer),
     /// The view changed, or it is time; an error when the view can't be followed any more.
     Changed(Result<(), PortError>),
+}
+
+/// What was asked for, and what came of it.
+struct Answer {
+    pod: PodRef,
+    loses: Option<Loss>,
+    answer: Result<EvictAnswer, PortError>,
 }
 
 /// One drain.
@@ -97,17 +105,17 @@ impl Drain<'_> {
                 }
             };
             let taken = match self.wait(&mut asked, revision, wake).await {
-                Woken::Answer(pod, answer) => self.take(&mut machine, &pod, answer, evicted),
+                Woken::Answer(answer) => self.take(&mut machine, answer, evicted),
                 Woken::Changed(changed) => changed,
             };
             if let Err(error) = taken {
                 break Drained::Failed(Cause::Port(error));
             }
         };
-        while let Some((pod, answer)) = asked.next().await {
+        while let Some(answer) = asked.next().await {
             // The drain has ended: what it answers only adds to the count and to the obstacles,
             // unless it says that somebody else leads.
-            if let Err(error) = self.take(&mut machine, &pod, answer, evicted) {
+            if let Err(error) = self.take(&mut machine, answer, evicted) {
                 ended = Drained::Failed(Cause::Port(error));
             }
         }
@@ -117,7 +125,7 @@ impl Drain<'_> {
     /// The next answer, or the view changed, the time came, or the process is to end.
     async fn wait<F>(&self, asked: &mut FuturesUnordered<F>, revision: crate::view::Revision, wake: Instant) -> Woken
     where
-        F: Future<Output = (PodRef, Result<EvictAnswer, PortError>)>,
+        F: Future<Output = Answer>,
     {
         let answer = async {
             match asked.next().await {
@@ -127,18 +135,13 @@ impl Drain<'_> {
         };
         let change = wait::change(self.ports, self.live, self.stop, revision, wake);
         match future::select(pin!(answer), pin!(change)).await {
-            Either::Left(((pod, answer), _)) => Woken::Answer(pod, answer),
+            Either::Left((answer, _)) => Woken::Answer(answer),
             Either::Right((changed, _)) => Woken::Changed(changed),
         }
     }
 
-    fn take(
-        &self,
-        machine: &mut Machine,
-        pod: &PodRef,
-        answer: Result<EvictAnswer, PortError>,
-        evicted: &mut Evictions,
-    ) -> Result<(), PortError> {
+    fn take(&self, machine: &mut Machine, answer: Answer, evicted: &mut Evictions) -> Result<(), PortError> {
+        let Answer { pod, loses, answer } = answer;
         let answered = match &answer {
             Ok(EvictAnswer::Accepted) => Answered::Accepted,
             Ok(EvictAnswer::Gone) => Answered::Gone,
@@ -159,11 +162,11 @@ impl Drain<'_> {
             Ok(_) => matches!(answered, Answered::Accepted | Answered::Gone),
             Err(error) => !error.class.had_no_effect(),
         };
-        self.report(&Progress::Evicted { node: self.node.clone(), pod: pod.clone(), answered });
+        self.report(&Progress::Evicted { node: self.node.clone(), pod: pod.clone(), loses, answered });
         match answer {
             Err(error) if error.class == ErrorClass::NotLeader => Err(error),
             Ok(_) | Err(_) => {
-                machine.answered(pod, answer, self.ports.clock.instant());
+                machine.answered(&pod, answer, self.ports.clock.instant());
                 Ok(())
             }
         }
@@ -186,10 +189,10 @@ impl Drain<'_> {
     }
 
     /// One request, with its own deadline inside the drain's.
-    async fn ask(&self, removal: Removal, until: Instant) -> (PodRef, Result<EvictAnswer, PortError>) {
+    async fn ask(&self, removal: Removal, until: Instant) -> Answer {
         let by = (self.ports.clock.instant() + REQUEST).min(until);
         let write = Write::new(by, self.lane, Arc::clone(&self.ports.leadership));
-        let Removal { pod, grace, delete } = removal;
+        let Removal { pod, grace, delete, loses } = removal;
         let answer = if delete {
             let doomed = DoomedPod::new(pod.clone());
             let request = self.ports.cluster.delete_pod(&doomed, grace.unwrap_or_default(), &write);
@@ -197,7 +200,7 @@ impl Drain<'_> {
         } else {
             within(self.ports, by, "evicting a pod", self.ports.cluster.evict(&pod, grace, &write)).await
         };
-        (pod, answer)
+        Answer { pod, loses, answer }
     }
 
     fn report(&self, event: &Progress) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::plan::{self, DrainRules, Force, PodVerdict};
+use super::plan::{self, DrainRules, Force, Loss, PodVerdict};
 use crate::error::{BlockedPod, ErrorClass, Obstacle, PortError};
 use crate::node::{NodeSnapshot, Readiness, Uid};
 use crate::pod::{BudgetRef, PodRef, PodSnapshot};
@@ -55,6 +55,8 @@ pub struct Removal {
     pub grace: Option<Duration>,
     /// Delete it, past its budget: in a forced drain only.
     pub delete: bool,
+    /// What is lost for good with it.
+    pub loses: Option<Loss>,
 }
 
 /// What to do next.
@@ -188,7 +190,8 @@ impl Machine {
                 Ready::Now { budget, delete } => {
                     in_flight += 1;
                     self.ask(pod, budget, delete);
-                    removals.push(Removal { pod: pod.reference(), grace: self.grace(pod, now), delete });
+                    let (grace, loses) = (self.grace(pod, now), Loss::of(pod));
+                    removals.push(Removal { pod: pod.reference(), grace, delete, loses });
                 }
             }
         }

@@ -56,6 +56,35 @@ pub enum Left {
     Finished,
 }
 
+/// What is lost for good when a pod goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Loss {
+    /// The pod: no controller brings it back.
+    Pod,
+    /// The data in its `emptyDir` volumes.
+    LocalData,
+}
+
+impl Loss {
+    /// What this pod's going loses.
+    #[must_use]
+    pub fn of(pod: &PodSnapshot) -> Option<Self> {
+        if pod.controller.is_none() {
+            return Some(Self::Pod);
+        }
+        pod.empty_dir.then_some(Self::LocalData)
+    }
+
+    /// Its word in logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::LocalData => "local_data",
+        }
+    }
+}
+
 /// What a drain by these rules does with this pod of a node.
 #[must_use]
 pub fn verdict(pod: &PodSnapshot, rules: &DrainRules, force: Force, view: &View) -> PodVerdict {

@@ -75,15 +75,18 @@ impl Run<'_> {
             Leftover::Release(why) => (why, BackingOff::Yes),
             Leftover::Postpone(why) => (why, BackingOff::No),
         };
-        if retirer.release(&reference, &Owner::Migrator, None, backing_off).await {
-            self.tell(&Progress::Released { node: reference.clone(), step: Step::Claim, why: why.to_owned() });
-        }
-        let end = match backing_off {
+        let released = retirer.release(&reference, &Owner::Migrator, None, backing_off).await;
+        let (node, said) = (reference.clone(), why.to_owned());
+        let (told, end) = match backing_off {
             BackingOff::Yes => {
-                End::Released(Failure { node: reference.clone(), step: Step::Claim, cause: Cause::Mismatch(why) })
+                let failure = Failure { node: reference.clone(), step: Step::Claim, cause: Cause::Mismatch(why) };
+                (Progress::Released { node, step: Step::Claim, why: said }, End::Released(failure))
             }
-            BackingOff::No => End::Postponed,
+            BackingOff::No => (Progress::Postponed { node, why: said }, End::Postponed),
         };
+        if released {
+            self.tell(&told);
+        }
         Ok(Retirement { node: reference, end, deleted: false, evictions: 0, awaited: Awaited::default() })
     }
 

@@ -1,6 +1,9 @@
 //! Failures from the field, each as a small test under its name.
 
+use std::collections::BTreeSet;
+
 use spot_core::capacity::Class;
+use spot_core::drain::plan::Loss;
 use spot_core::error::ErrorClass;
 use spot_core::model::fault::Fault;
 use spot_core::model::{
@@ -10,7 +13,7 @@ use spot_core::model::{
 use spot_core::node::{ClaimAnnotation, Effect, Taint, key};
 use spot_core::pod::UnhealthyPods;
 use spot_core::ports::{EvictAnswer, Instant};
-use spot_core::progress::{Outcome, OutcomeKind, Undo};
+use spot_core::progress::{Answered, Outcome, OutcomeKind, Progress, Undo};
 use spot_core::reason::ReasonKind;
 
 use super::*;
@@ -359,7 +362,19 @@ fn rb_35_pods_and_data_that_would_be_lost_are_seen_before_the_cordon_and_the_nex
     assert_eq!(calls(&model, touched), 0);
     let mut forced = settings();
     forced.policy.drain.force = true;
-    assert_eq!(outcome(&once(&model, &forced)), OutcomeKind::AllSpot);
+    let notes = Notes::default();
+    let migrator = Migrator::new(model.process().ports_alone(Arc::new(notes.clone())), forced);
+    let report = model::block_on(&model, async { migrator.once(&Stop::default()).await }).expect("it ends");
+    assert_eq!(outcome(&report.expect("it goes")), OutcomeKind::AllSpot);
+    let lost = |event: &Progress| match event {
+        Progress::Evicted { pod, loses, answered: Answered::Accepted, .. } => {
+            loses.map(|lost| (pod.name.to_string(), lost))
+        }
+        _other => None,
+    };
+    let lost: BTreeSet<_> = notes.all().iter().filter_map(lost).collect();
+    let expected = [("cache-00000", Loss::LocalData), ("pet-00000", Loss::Pod)];
+    assert_eq!(lost, expected.map(|(pod, lost)| (pod.to_owned(), lost)).into());
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn a_planned_drain_never_deletes_and_never_caps() {
     bench.put(with_grace("c", 30));
     bench.budget(budget("c", 0));
     while bench.now < second(3_600) {
-        for Removal { pod, grace, delete } in bench.work().0 {
+        for Removal { pod, grace, delete, loses: _ } in bench.work().0 {
             assert!(grace.is_none() && !delete, "{pod}");
             bench.answer(&pod.name, budget_answer());
         }

@@ -214,7 +214,7 @@ impl Story {
     }
 
     fn is_asked(&mut self, removal: &Removal, to_go: &[String]) -> Result<(), TestCaseError> {
-        let Removal { pod, grace, delete } = removal;
+        let Removal { pod, grace, delete, loses: _ } = removal;
         let seen = self.bench.view.pods_on("od-1").find(|seen| seen.uid == pod.uid);
         let Some(seen) = seen else { return Err(TestCaseError::fail(format!("{pod} is not there"))) };
         prop_assert!(to_go.contains(&pod.name.to_string()), "{} ought to stay", pod);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use spot_core::drain::plan::Loss;
 use spot_core::error::Obstacle;
 use spot_core::exposure::Exposed;
 use spot_core::node::{NodeRef, Uid};
@@ -114,7 +115,7 @@ async fn a_pod_is_told_why_it_goes_unless_a_crowd_would_crowd_out_what_is_told_o
     let note = "the node and its machine are gone";
     server.on_body(ON_NODES, JSON, &body("default", NODE_A, "a", "Retire", "Retired", note, "Normal")).says(201, "{}");
     let dropped = published(&server, |events| {
-        let answered = |answered| Progress::Evicted { node: a(), pod: pod.clone(), answered };
+        let answered = |answered| Progress::Evicted { node: a(), pod: pod.clone(), loses: None, answered };
         events.observe(at(), &answered(Answered::Blocked));
         for _ in 0..200 {
             events.observe(at(), &answered(Answered::Accepted));
@@ -123,6 +124,37 @@ async fn a_pod_is_told_why_it_goes_unless_a_crowd_would_crowd_out_what_is_told_o
     })
     .await;
     assert_eq!(dropped, 200 - 128);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rb_35_what_is_lost_with_a_pod_is_a_warning_on_it() {
+    let server = ApiServer::new();
+    let pod = PodRef { namespace: "shop".into(), name: "db-0".into(), uid: Uid::new("u1") };
+    let regarding = r#"{"apiVersion":"v1","kind":"Pod","namespace":"shop","name":"db-0","uid":"u1"}"#;
+    for lost in ["no controller brings it back", "what is in its emptyDir volumes is lost"] {
+        let note = format!("moved off node a, which is being retired: {lost}");
+        server
+            .on_body(ON_PODS, JSON, &body("shop", regarding, "db-0", "Drain", "Evicted", &note, "Warning"))
+            .says(201, "{}");
+    }
+    published(&server, |events| {
+        for loses in [Loss::Pod, Loss::LocalData] {
+            let (pod, loses) = (pod.clone(), Some(loses));
+            let answered = Answered::Accepted;
+            events.observe(at(), &Progress::Evicted { node: a(), pod, loses, answered });
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leftover_that_did_not_fail_is_released_without_a_warning() {
+    let server = ApiServer::new();
+    let note = "released, to go another time: no window is open";
+    let postponed = body("default", NODE_A, "a", "Release", "Postponed", note, "Normal");
+    server.on_body(ON_NODES, JSON, &postponed).says(201, "{}");
+    let why = "no window is open".to_owned();
+    published(&server, |events| events.observe(at(), &Progress::Postponed { node: a(), why })).await;
 }
 
 #[tokio::test(start_paused = true)]
