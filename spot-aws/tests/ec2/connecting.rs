@@ -16,7 +16,10 @@ use crate::support::{Time, secs, settings};
 /// What the process of its own is told to do.
 const TASK: &str = "SPOT_AWS_CONNECTING";
 
-/// How often the metadata service was asked while a process did its task, and what that printed.
+/// Where AWS is, for a task that wants it to be there.
+const ENDPOINT: &str = "SPOT_AWS_CONNECTING_ENDPOINT";
+
+/// How often a server, which is the metadata service and AWS at once, was asked while a process did its task, and what that printed.
 fn run(task: &str, environment: &[(&str, &str)]) -> (usize, String) {
     let metadata = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = metadata.local_addr().unwrap();
@@ -37,6 +40,7 @@ fn run(task: &str, environment: &[(&str, &str)]) -> (usize, String) {
         .env_clear()
         .envs(BTreeMap::from([("HOME", "/nonexistent"), (TASK, task)]))
         .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", format!("http://{address}"))
+        .env(ENDPOINT, format!("http://{address}"))
         .envs(environment.iter().copied())
         .output()
         .unwrap();
@@ -51,7 +55,9 @@ async fn task() {
     let Ok(task) = std::env::var(TASK) else { return };
     let clock = Arc::new(Time::starting());
     let mut settings = settings();
-    settings.endpoint_url = Some("http://127.0.0.1:1".to_owned());
+    #[expect(clippy::disallowed_methods, reason = "it is the parent's word")]
+    let there = std::env::var(ENDPOINT).unwrap();
+    settings.endpoint_url = Some(if task == "there" { there } else { "http://127.0.0.1:1".to_owned() });
     settings.region = (task != "region").then(|| "eu-west-1".to_owned());
     settings.instance_metadata = task == "metadata";
     match Aws::connect(settings, Arc::clone(&clock) as Arc<dyn Clock>, None).await {
@@ -81,6 +87,12 @@ fn without_a_region_nothing_is_connected_and_the_setting_is_named() {
     assert!(said.contains("not connected: Permanent") && said.contains("cloudProvider.aws.region"), "{said}");
     let (_, said) = run("region", &[("AWS_REGION", "eu-west-1")]);
     assert!(!said.contains("not connected"), "{said}");
+}
+
+#[test]
+fn an_endpoint_without_tls_is_reached() {
+    let (asked, said) = run("there", &[("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")]);
+    assert!(asked > 0 && said.contains("ec2:DescribeInstances: Err((Permanent"), "{asked}: {said}");
 }
 
 #[test]
