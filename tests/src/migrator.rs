@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// `spot-migrator`, ready to be started against a world, as often as a test wants.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Migrator {
     binary: PathBuf,
     configuration: PathBuf,

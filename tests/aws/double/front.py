@@ -111,4 +111,5 @@ def described(environ, path, body):
     parameters = dict(parse_qsl(body.decode())) if form else {}
     action = parameters.pop("Action", None) or environ.get("HTTP_X_AMZ_TARGET") or f"{environ['REQUEST_METHOD']} {path}"
     parameters.pop("Version", None)
-    return {"client": client, "service": service, "action": action, "parameters": parameters}
+    # Until it is answered: what moto does not have is an internal error.
+    return {"client": client, "service": service, "action": action, "parameters": parameters, "status": 500}

@@ -71,7 +71,8 @@ def run_instances(self, image_id, *arguments, **options):
 
 def get_reservations_by_instance_ids(self, instance_ids, filters=None):
     check_well_formed(instance_ids)
-    return describe_by_id(self, instance_ids, filters)
+    # Each once: moto counts them.
+    return describe_by_id(self, list(dict.fromkeys(instance_ids)), filters)
 
 
 def get_instance(self, instance_id):

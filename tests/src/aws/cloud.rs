@@ -23,7 +23,7 @@ pub const CLUSTER: &str = "test";
 const ZONES: [&str; 2] = ["a", "b"];
 
 /// The access key of the cloud controller manager.
-const CONTROLLER: &str = "CLOUD-CONTROLLER";
+pub const CONTROLLER: &str = "CLOUD-CONTROLLER";
 
 /// The cloud that a cluster runs in: its network, its groups, and the two that bring Nodes and take them away.
 #[derive(Debug)]

@@ -92,12 +92,6 @@ impl Faults {
 }
 
 impl Fault {
-    /// Every kind, with a `Hang` of `hang`.
-    #[must_use]
-    pub fn all(hang: Duration) -> [Self; 6] {
-        [Self::Throttled, Self::Internal, Self::Denied, Self::Reset, Self::Hang(hang), Self::AnswerLost]
-    }
-
     fn rule(self) -> Value {
         match self {
             Self::Throttled => json!({"error": {"code": "Throttling", "status": 400, "message": "Rate exceeded"}}),

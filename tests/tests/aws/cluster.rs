@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 use spot_tests::{
     World,
-    aws::{Cloud, Group, Instance},
+    aws::{Call, Cloud, Group, Instance, cloud::CONTROLLER},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,6 +27,9 @@ async fn each_instance_of_the_groups_is_a_ready_node_with_its_provider_id_and_ad
         assert_eq!(node.labels()["node.kubernetes.io/instance-type"], "m5.large");
     }
     assert_eq!(nodes.len(), 4);
+    let asked = cloud.aws().calls_of(CONTROLLER).await;
+    assert!(!asked.is_empty());
+    assert!(asked.iter().all(Call::succeeded), "the double has what it asks for: {asked:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

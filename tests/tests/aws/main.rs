@@ -4,3 +4,4 @@
 
 mod cluster;
 mod double;
+mod migration;

@@ -39,6 +39,14 @@ async fn one_unknown_id_fails_a_whole_describe_and_a_filter_leaves_it_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_id_asked_for_twice_is_told_of_once() {
+    let region = Region::start().await;
+    let id = region.group("od", &Group::on_demand("od", 1)).await.remove(0).id;
+    let answer = region.aws.call("ec2", "DescribeInstances", json!({"InstanceIds": [id, id]})).await;
+    assert_eq!(answer["Reservations"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn filters_take_no_more_than_two_hundred_values() {
     let region = Region::start().await;
     let filters = |count: u32| {
