@@ -43,13 +43,13 @@ pub(crate) struct Evictions {
 
 /// Why the driver looks again.
 enum Woken {
-    Answer(Answer),
+    Answer(Asked),
     /// The view changed, or it is time; an error when the view can't be followed any more.
     Changed(Result<(), PortError>),
 }
 
 /// What was asked for, and what came of it.
-struct Answer {
+struct Asked {
     pod: PodRef,
     loses: Option<Loss>,
     answer: Result<EvictAnswer, PortError>,
@@ -125,7 +125,7 @@ impl Drain<'_> {
     /// The next answer, or the view changed, the time came, or the process is to end.
     async fn wait<F>(&self, asked: &mut FuturesUnordered<F>, revision: crate::view::Revision, wake: Instant) -> Woken
     where
-        F: Future<Output = Answer>,
+        F: Future<Output = Asked>,
     {
         let answer = async {
             match asked.next().await {
@@ -140,8 +140,8 @@ impl Drain<'_> {
         }
     }
 
-    fn take(&self, machine: &mut Machine, answer: Answer, evicted: &mut Evictions) -> Result<(), PortError> {
-        let Answer { pod, loses, answer } = answer;
+    fn take(&self, machine: &mut Machine, asked: Asked, evicted: &mut Evictions) -> Result<(), PortError> {
+        let Asked { pod, loses, answer } = asked;
         let answered = match &answer {
             Ok(EvictAnswer::Accepted) => Answered::Accepted,
             Ok(EvictAnswer::Gone) => Answered::Gone,
@@ -189,7 +189,7 @@ impl Drain<'_> {
     }
 
     /// One request, with its own deadline inside the drain's.
-    async fn ask(&self, removal: Removal, until: Instant) -> Answer {
+    async fn ask(&self, removal: Removal, until: Instant) -> Asked {
         let by = (self.ports.clock.instant() + REQUEST).min(until);
         let write = Write::new(by, self.lane, Arc::clone(&self.ports.leadership));
         let Removal { pod, grace, delete, loses } = removal;
@@ -200,7 +200,7 @@ impl Drain<'_> {
         } else {
             within(self.ports, by, "evicting a pod", self.ports.cluster.evict(&pod, grace, &write)).await
         };
-        Answer { pod, loses, answer }
+        Asked { pod, loses, answer }
     }
 
     fn report(&self, event: &Progress) {
