@@ -14,6 +14,8 @@ pub struct Checked {
     pub action: Action,
     /// Whether it worked. An error of class denied or permanent is definite; any other may pass.
     pub outcome: Result<(), PortError>,
+    /// Whether a run can do without: only where there are fleets are they asked for.
+    pub dispensable: bool,
 }
 
 impl Aws {
@@ -23,7 +25,8 @@ impl Aws {
         let api = &self.api;
         let mut checked = Vec::new();
         let mut note = |action, answer: Result<(), CallError>| {
-            checked.push(Checked { action, outcome: answer.map_err(PortError::from) });
+            let dispensable = matches!(action, Action::DescribeFleets | Action::DescribeSpotFleetRequests);
+            checked.push(Checked { action, outcome: answer.map_err(PortError::from), dispensable });
         };
         let request = api.ec2.describe_instances().max_results(5);
         note(Action::DescribeInstances, api.call(Action::DescribeInstances, by, request.send()).await.map(|_| ()));

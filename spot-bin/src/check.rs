@@ -170,9 +170,13 @@ async fn cloud(connection: &Connection, environment: &Environment, config: &Conf
     let answers = provider.check(connection.clock.instant() + CLOUD).await;
     answers
         .iter()
-        .map(|answer| match &answer.outcome {
-            Ok(()) => Finding::ok(Subject::Cloud, format!("{} is answered", answer.question)),
-            Err(error) => failed(&answer.question, error),
+        .map(|answer| match (&answer.outcome, answer.advice()) {
+            (Ok(()), _) => Finding::ok(Subject::Cloud, format!("{} is answered", answer.question)),
+            (Err(_), Some(error)) => {
+                let detail = format!("{}: {}", answer.question, chain(error));
+                Finding::advice(Subject::Cloud, detail, "grant it, or go without what needs it: fleets")
+            }
+            (Err(error), None) => failed(&answer.question, error),
         })
         .collect()
 }
