@@ -90,7 +90,7 @@ impl CallError {
         let without_code = |kind| Self { action, kind, code: String::new(), words: chain(error) };
         match error {
             SdkError::TimeoutError(_) => without_code(Kind::Timeout),
-            _ if lacks_credentials(error) => without_code(Kind::Credentials),
+            _ if let Some(kind) = of_credentials(error) => without_code(kind),
             SdkError::ConstructionFailure(_) => without_code(Kind::Refused),
             SdkError::DispatchFailure(failure) if failure.is_timeout() => without_code(Kind::Timeout),
             SdkError::ServiceError(answer) => {
@@ -134,15 +134,23 @@ fn kind(code: &str, status: u16) -> Kind {
     }
 }
 
-fn lacks_credentials(error: &(dyn StdError + 'static)) -> bool {
+/// What it means that there are no credentials, if that is what went wrong. Whoever hands them out may not have
+/// answered: then they come later.
+fn of_credentials(error: &(dyn StdError + 'static)) -> Option<Kind> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if error.is::<CredentialsError>() {
-            return true;
+        if let Some(error) = error.downcast_ref() {
+            return Some(match error {
+                CredentialsError::CredentialsNotLoaded(_) | CredentialsError::InvalidConfiguration(_) => {
+                    Kind::Credentials
+                }
+                CredentialsError::ProviderTimedOut(_) => Kind::Timeout,
+                _ => Kind::Unavailable,
+            });
         }
         next = error.source();
     }
-    false
+    None
 }
 
 impl fmt::Display for CallError {
@@ -177,5 +185,29 @@ impl From<CallError> for PortError {
             Kind::Refused => ErrorClass::Permanent,
         };
         Self::new(class, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use aws_smithy_types::error::ErrorMetadata;
+
+    use super::*;
+
+    #[test]
+    fn credentials_that_could_not_be_fetched_may_come_later_and_those_that_are_not_there_will_not() {
+        for (error, class) in [
+            (CredentialsError::provider_timed_out(Duration::from_secs(5)), ErrorClass::Timeout),
+            (CredentialsError::provider_error("no route to STS"), ErrorClass::Transient),
+            (CredentialsError::unhandled("half an answer"), ErrorClass::Transient),
+            (CredentialsError::not_loaded_no_source(), ErrorClass::Denied),
+            (CredentialsError::invalid_configuration("no such profile"), ErrorClass::Denied),
+        ] {
+            let said = error.to_string();
+            let error = SdkError::<ErrorMetadata, Response>::construction_failure(error);
+            assert_eq!(PortError::from(CallError::of(Action::DescribeInstances, &error)).class, class, "{said}");
+        }
     }
 }
