@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, time::Duration};
 use serde_json::{Value, json};
 use spot_tests::{
     Migrator, Workload, World,
-    aws::{Call, Cloud, Fault, Group, REGION, cloud::CLUSTER},
+    aws::{Call, Cloud, Fault, Group, Instance, REGION, cloud::CLUSTER},
     control_plane::User,
+    wait::{PATIENCE, until},
 };
 
 /// How long a run may take.
@@ -19,7 +20,7 @@ const PRODUCT: &str = "PRODUCT";
 async fn a_group_of_on_demand_instances_ends_through_its_group_and_nothing_is_bought_again() {
     let world = World::start().await;
     let cloud = Cloud::start(&world).await;
-    let target_group = target_group(&cloud).await;
+    let target_group = target_group(&cloud, 1).await;
     let balanced = Group::on_demand("od", 4).field("TargetGroupARNs", json!([target_group]));
     let (web, on_demand) = on_both(&world, &cloud, balanced).await;
 
@@ -86,6 +87,42 @@ async fn a_group_at_its_minimum_is_left_alone_and_the_other_one_still_moves() {
     let calls = cloud.aws().calls_of(PRODUCT).await;
     let refused: Vec<_> = calls.iter().filter(|call| !call.succeeded()).collect();
     assert!(refused.is_empty(), "it was known before anything was asked for: {refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_reaches_its_minimum_in_mid_retirement_keeps_its_machine_and_the_node_is_released() {
+    let world = World::start().await;
+    let cloud = Cloud::start(&world).await;
+    let target_group = target_group(&cloud, 5).await;
+    let balanced = Group::on_demand("od", 2).field("TargetGroupARNs", json!([target_group]));
+    on_both(&world, &cloud, balanced).await;
+
+    let running = install(&world, &cloud).await.run(&["--once"]);
+    until("a target to drain, after everything was looked at", PATIENCE, || async {
+        let calls = cloud.aws().calls_of(PRODUCT).await;
+        let draining = calls.iter().any(|call| call.action == "DeregisterTargets");
+        if draining { Ok(()) } else { Err(format!("{} calls", calls.len())) }
+    })
+    .await;
+    let minimum = json!({"AutoScalingGroupName": "od", "MinSize": 2});
+    cloud.aws().call("autoscaling", "UpdateAutoScalingGroup", minimum).await;
+    let ended = running.ended(RUN).await;
+    ended.assert_code(1);
+    let reports: Vec<_> = ended.output.lines().filter(|line| line.contains("node released")).collect();
+    assert!(matches!(reports[..], [one] if one.contains("group_at_minimum")), "{}", ended.output);
+    assert!(ended.output.contains("backing_off=1"), "{}", ended.output);
+    cloud.settled(&world).await;
+
+    let instances = cloud.instances().await;
+    assert!(instances.len() == 4 && instances.values().all(Instance::is_running), "{instances:?}");
+    for (name, node) in world.nodes().await {
+        let spec = node.spec.unwrap_or_default();
+        assert_ne!(spec.unschedulable, Some(true), "{name} is cordoned: {}", ended.output);
+        assert_eq!(spec.taints, None, "{name} is tainted: {}", ended.output);
+    }
+    let calls = cloud.aws().calls_of(PRODUCT).await;
+    let ends = calls.iter().filter(|call| call.action.starts_with("Terminate") && call.succeeded());
+    assert_eq!(ends.count(), 0, "{}", ended.output);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,12 +200,12 @@ fn configuration(cloud: &Cloud) -> Value {
     json!({"cloudProvider": {"name": "aws", "aws": aws}})
 }
 
-/// A target group whose targets drain for a second.
-async fn target_group(cloud: &Cloud) -> String {
+/// A target group whose targets drain for so many seconds.
+async fn target_group(cloud: &Cloud, seconds: u32) -> String {
     let create = json!({"Name": "web", "Protocol": "HTTP", "Port": 80, "VpcId": cloud.vpc()});
     let answer = cloud.aws().call("elbv2", "CreateTargetGroup", create).await;
     let arn = answer["TargetGroups"][0]["TargetGroupArn"].as_str().expect("it has an ARN").to_owned();
-    let attribute = json!({"Key": "deregistration_delay.timeout_seconds", "Value": "1"});
+    let attribute = json!({"Key": "deregistration_delay.timeout_seconds", "Value": seconds.to_string()});
     let modify = json!({"TargetGroupArn": arn, "Attributes": [attribute]});
     cloud.aws().call("elbv2", "ModifyTargetGroupAttributes", modify).await;
     arn
