@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use serde::Serialize;
-use spot_core::error::{PortError, chain};
-use spot_core::ports::Clock as _;
+use spot_core::error::chain;
+use spot_core::ports::Clock;
 use spot_kube::{Right, TokioClock};
 use tokio::runtime;
 
@@ -16,7 +17,7 @@ use crate::config::{Config, Log, LogLevel};
 use crate::connection::{self, Connection};
 use crate::exit::{Exit, Fault};
 use crate::output;
-use crate::provider::Provider;
+use crate::provider::{Answer, Provider};
 use crate::run;
 use crate::settings;
 use crate::telemetry;
@@ -83,8 +84,9 @@ impl Finding {
         Self { subject, verdict: Verdict::Ok, detail: detail.into(), remedy: None }
     }
 
-    fn failure(subject: Subject, detail: impl Into<String>, remedy: &'static str) -> Self {
-        Self { subject, verdict: Verdict::Failure, detail: detail.into(), remedy: Some(remedy) }
+    /// Without a remedy where the detail holds it.
+    fn failure(subject: Subject, detail: impl Into<String>, remedy: Option<&'static str>) -> Self {
+        Self { subject, verdict: Verdict::Failure, detail: detail.into(), remedy }
     }
 
     fn advice(subject: Subject, detail: impl Into<String>, remedy: &'static str) -> Self {
@@ -101,7 +103,7 @@ pub fn check(args: &CheckArgs, overrides: &BTreeMap<String, String>, environment
     settings::supported(&config).map_err(Fault::usage)?;
     telemetry::start(Log { level: config.log.level.min(LogLevel::Warn), ..config.log })?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("can't start the runtime")?;
-    let findings = runtime.block_on(findings(args, environment, &config))?;
+    let findings = runtime.block_on(findings(args, environment, &config));
     output::result(&match args.output {
         Output::Text => text(&findings),
         Output::Json => format!("{}\n", serde_json::to_string_pretty(&findings).context("can't write JSON")?),
@@ -112,36 +114,49 @@ pub fn check(args: &CheckArgs, overrides: &BTreeMap<String, String>, environment
     }
 }
 
-async fn findings(args: &CheckArgs, environment: &Environment, config: &Config) -> Result<Vec<Finding>, Fault> {
+async fn findings(args: &CheckArgs, environment: &Environment, config: &Config) -> Vec<Finding> {
     let mut findings = vec![Finding::ok(Subject::Configuration, "it is valid"), schedule(config)];
-    let connection = Connection::open(&args.access, environment, config).await?;
-    findings.extend(cluster(&connection, config).await);
-    findings.extend(cloud(&connection, environment, config).await);
-    Ok(findings)
+    match Connection::open(&args.access, environment, config).await {
+        Ok(connection) => findings.extend(cluster(&connection, config).await),
+        Err(fault) => findings.push(fault_of(Subject::Cluster, &fault)),
+    }
+    findings.extend(cloud(environment, config).await);
+    findings
+}
+
+/// A fault says itself what would help.
+fn fault_of(subject: Subject, fault: &Fault) -> Finding {
+    Finding::failure(subject, chain(fault.error.as_ref()), None)
 }
 
 fn schedule(config: &Config) -> Finding {
     let next = config.schedule.next_after(TokioClock::new().now());
     match next {
         Some(next) => Finding::ok(Subject::Schedule, format!("`{}` fires next at {next}", config.schedule)),
-        None => Finding::failure(Subject::Schedule, format!("`{}` never fires", config.schedule), "correct `schedule`"),
+        None => {
+            let detail = format!("`{}` never fires", config.schedule);
+            Finding::failure(Subject::Schedule, detail, Some("correct `schedule`"))
+        }
     }
 }
 
 /// Whether the cluster answers, and lets us do what a run does.
 async fn cluster(connection: &Connection, config: &Config) -> Vec<Finding> {
+    let mut features = run::features(config);
+    let mut findings = Vec::new();
     if let Err(fault) = connection.namespace() {
-        let remedy = "name it with `state.namespace`, or in a pod with POD_NAMESPACE";
-        return vec![Finding::failure(Subject::Configuration, fault.error.to_string(), remedy)];
+        findings.push(fault_of(Subject::Configuration, &fault));
+        // It would be in a namespace that nobody names.
+        features.lease = None;
     }
-    let missing = match connection.missing_rights(&run::features(config), Duration::ZERO).await {
+    let missing = match connection.missing_rights(&features, Duration::ZERO).await {
         Ok(missing) => missing,
         Err(fault) => {
-            let remedy = "look at the address, the network and the credentials";
-            return vec![Finding::failure(Subject::Cluster, format!("{:#}", fault.error), remedy)];
+            findings.push(fault_of(Subject::Cluster, &fault));
+            return findings;
         }
     };
-    let mut findings = vec![Finding::ok(Subject::Cluster, "the API server answers")];
+    findings.push(Finding::ok(Subject::Cluster, "the API server answers"));
     if missing.is_empty() {
         findings.push(Finding::ok(Subject::Rights, "none is missing"));
     }
@@ -154,31 +169,30 @@ fn missing_right(right: &Right) -> Finding {
     if run::is_for_events(right) {
         return Finding::advice(Subject::Rights, detail, "grant it, or go without Kubernetes Events");
     }
-    Finding::failure(Subject::Rights, detail, "grant what `deploy/rbac.yaml` grants")
+    Finding::failure(Subject::Rights, detail, Some("grant what `deploy/rbac.yaml` grants"))
 }
 
 /// Whether the cloud answers what a run asks.
-async fn cloud(connection: &Connection, environment: &Environment, config: &Config) -> Vec<Finding> {
-    let failed = |question: &str, error: &PortError| {
-        let remedy = "look at region, endpoint and credentials, and grant what `deploy/iam` grants";
-        Finding::failure(Subject::Cloud, format!("{question}: {}", chain(error)), remedy)
-    };
-    let provider = match Provider::of(config, environment, &connection.clock, None).await {
-        Ok(provider) => provider,
-        Err(fault) => return vec![Finding::failure(Subject::Cloud, format!("{:#}", fault.error), "name the region")],
-    };
-    let answers = provider.check(connection.clock.instant() + CLOUD).await;
-    answers
-        .iter()
-        .map(|answer| match (&answer.outcome, answer.advice()) {
-            (Ok(()), _) => Finding::ok(Subject::Cloud, format!("{} is answered", answer.question)),
-            (Err(_), Some(error)) => {
-                let detail = format!("{}: {}", answer.question, chain(error));
-                Finding::advice(Subject::Cloud, detail, "grant it, or go without what needs it: fleets")
-            }
-            (Err(error), None) => failed(&answer.question, error),
-        })
-        .collect()
+async fn cloud(environment: &Environment, config: &Config) -> Vec<Finding> {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    match Provider::of(config, environment, &clock, None).await {
+        Ok(provider) => provider.check(clock.instant() + CLOUD).await.iter().map(answered).collect(),
+        Err(fault) => vec![fault_of(Subject::Cloud, &fault)],
+    }
+}
+
+fn answered(answer: &Answer) -> Finding {
+    let detail = |error| format!("{}: {}", answer.question, chain(error));
+    match (&answer.outcome, answer.advice()) {
+        (Ok(()), _) => Finding::ok(Subject::Cloud, format!("{} is answered", answer.question)),
+        (Err(_), Some(error)) => {
+            Finding::advice(Subject::Cloud, detail(error), "grant it, or go without what needs it: fleets")
+        }
+        (Err(error), None) => {
+            let remedy = answer.refusal().is_none().then_some("look at the endpoint and the network, and try again");
+            Finding::failure(Subject::Cloud, detail(error), remedy)
+        }
+    }
 }
 
 /// A line for each, and below what would help.
@@ -196,7 +210,31 @@ fn text(findings: &[Finding]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+    use spot_core::error::{ErrorClass, PortError};
+
     use super::*;
+
+    #[rstest]
+    #[case::answered(None, false, Verdict::Ok, false)]
+    #[case::denied(Some(ErrorClass::Denied), false, Verdict::Failure, false)]
+    #[case::refused(Some(ErrorClass::Permanent), false, Verdict::Failure, false)]
+    #[case::unreachable(Some(ErrorClass::Transient), false, Verdict::Failure, true)]
+    #[case::silent(Some(ErrorClass::Timeout), false, Verdict::Failure, true)]
+    #[case::denied_what_can_be_missed(Some(ErrorClass::Denied), true, Verdict::Advice, true)]
+    #[case::silent_on_what_can_be_missed(Some(ErrorClass::Timeout), true, Verdict::Failure, true)]
+    fn an_answer_of_the_cloud_fails_the_check_unless_a_run_can_do_without(
+        #[case] class: Option<ErrorClass>,
+        #[case] dispensable: bool,
+        #[case] verdict: Verdict,
+        #[case] remedy: bool,
+    ) {
+        let outcome = class.map_or(Ok(()), |class| Err(PortError::new(class, class.as_str())));
+        let finding = answered(&Answer { question: "ec2:Ask".to_owned(), outcome, dispensable });
+        assert_eq!((finding.verdict, finding.remedy.is_some()), (verdict, remedy), "{finding:?}");
+        assert!(finding.detail.starts_with("ec2:Ask"), "{finding:?}");
+        assert!(class.is_none_or(|class| finding.detail.ends_with(class.as_str())), "{finding:?}");
+    }
 
     #[test]
     fn every_finding_has_a_line_and_its_remedy_below() {

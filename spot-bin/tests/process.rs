@@ -251,3 +251,59 @@ fn a_plan_tells_by_its_exit_code_whether_a_run_would_change_something_if_asked()
     assert_eq!((code(&both, &[]), code(&both, &[detailed])), (Some(0), Some(3)));
     assert_eq!((code(&spot, &[]), code(&spot, &[detailed])), (Some(0), Some(0)));
 }
+
+/// How `check` ends on a cluster that can't be reached, and its findings, each with all its words.
+fn check(arguments: &[&str]) -> (Option<i32>, Vec<serde_json::Value>) {
+    let output = run(&[("kubeconfig", UNREACHABLE)], &[&["check", "-o", "json"], arguments].concat());
+    let findings = serde_json::from_slice(&output.stdout);
+    (output.status.code(), findings.unwrap_or_else(|error| panic!("{error}: {}", errors(&output))))
+}
+
+/// What failed, and why.
+fn failures<'a>(findings: &'a [serde_json::Value]) -> Vec<(&'a str, &'a str)> {
+    let failed = findings.iter().filter(|finding| finding["verdict"] == "failure");
+    let words = |finding: &'a serde_json::Value| {
+        (finding["subject"].as_str().unwrap_or_default(), finding["detail"].as_str().unwrap_or_default())
+    };
+    failed.map(words).collect()
+}
+
+const NODE_OBJECT: [&str; 2] = ["--cloud-provider-name", "node-object"];
+
+#[test]
+fn a_check_finds_a_cluster_that_can_t_be_reached_and_fails() {
+    let (code, findings) =
+        check(&[&NODE_OBJECT[..], &["--kubeconfig", "kubeconfig", "--state-namespace", "ours"]].concat());
+    let [(subject, detail)] = failures(&findings)[..] else { panic!("{findings:?}") };
+    assert_eq!((code, subject), (Some(1), "cluster"));
+    assert!(detail.contains("look at the address") && !detail.contains("secret-token"), "{detail}");
+    let verdict = |subject| findings.iter().find(|finding| finding["subject"] == subject).map(|one| &one["verdict"]);
+    assert_eq!((verdict("configuration"), verdict("schedule")), (Some(&"ok".into()), Some(&"ok".into())));
+}
+
+#[test]
+fn a_check_goes_on_without_a_namespace() {
+    let (code, findings) = check(&[&NODE_OBJECT[..], &["--kubeconfig", "kubeconfig"]].concat());
+    let [(first, detail), (second, _)] = failures(&findings)[..] else { panic!("{findings:?}") };
+    assert_eq!((code, first, second), (Some(1), "configuration", "cluster"));
+    assert!(detail.contains("`state.namespace`"), "{detail}");
+}
+
+#[cfg(feature = "aws")]
+#[test]
+fn a_check_asks_the_cloud_though_there_is_no_cluster_to_reach() {
+    let aws = ["--cloud-provider-name", "aws", "--cloud-provider-aws-cluster-name", "prod"];
+    let (code, findings) = check(&[&aws[..], &["--kubeconfig", "gone.yaml"]].concat());
+    let [(first, cluster), (second, cloud)] = failures(&findings)[..] else { panic!("{findings:?}") };
+    assert_eq!((code, first, second), (Some(1), "cluster", "cloud"));
+    assert!(cluster.contains("gone.yaml") && cluster.contains("--kubeconfig"), "{cluster}");
+    assert!(cloud.contains("`cloudProvider.aws.region`"), "{cloud}");
+    assert!(findings.iter().all(|finding| finding["remedy"].is_null()), "the details hold them: {findings:?}");
+}
+
+#[test]
+fn a_check_of_a_wrong_configuration_ends_with_2_and_finds_nothing() {
+    let file = format!("{HEADER}shedule: daily\n");
+    let output = run(&[("spot.yaml", &file)], &["check", "--config", "spot.yaml"]);
+    assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
+}
