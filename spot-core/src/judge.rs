@@ -6,6 +6,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -273,9 +274,7 @@ impl<'a, N: Node> Judgement<'a, N> {
         let mut usable = self.tally.usable;
         let mut groups = BTreeMap::new();
         let mut chosen: Vec<&'a N> = Vec::new();
-        // A heap orders no more of them than are looked at.
-        let mut ranked: BinaryHeap<_> = self.tally.candidates.iter().copied().map(Reverse).collect();
-        while let Some(node) = ranked.pop().and_then(|Reverse((_, at))| self.nodes.get(at)) {
+        for node in self.ranked() {
             let resumed = open_claim(node).is_some();
             if chosen.len() >= room {
                 break;
@@ -292,6 +291,19 @@ impl<'a, N: Node> Judgement<'a, N> {
             chosen.push(node);
         }
         chosen
+    }
+
+    /// The nodes that may go, each by itself, best first.
+    pub(crate) fn eligible(&self) -> impl Iterator<Item = &'a N> {
+        self.ranked().filter(|node| self.reasons(node).next().is_none())
+    }
+
+    /// The candidates, best first.
+    fn ranked(&self) -> impl Iterator<Item = &'a N> {
+        // A heap orders no more of them than are looked at.
+        let mut ranked: BinaryHeap<_> = self.tally.candidates.iter().copied().map(Reverse).collect();
+        let nodes = self.nodes;
+        iter::from_fn(move || ranked.pop()).filter_map(|Reverse((_, at))| nodes.get(at))
     }
 
     /// Whether the node's group has room for one less of it, after those that were chosen before.

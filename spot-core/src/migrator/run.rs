@@ -127,13 +127,16 @@ impl<'a> Run<'a> {
             if let Some(outcome) = self.compare(&view) {
                 return Ok(outcome);
             }
-            let batch = match self.judgement(&view).batch() {
-                Batch::Nodes(nodes) => {
-                    let chosen: Vec<NodeRef> = nodes.iter().map(|node| node.reference()).collect();
-                    self.ask_cloud(&view, &chosen).await?;
-                    self.judgement(&view).batch()
+            let mut asked: Vec<NodeRef> = Vec::new();
+            let batch = loop {
+                let judgement = self.judgement(&view);
+                let batch = judgement.batch();
+                let more = unasked(&judgement, &batch, &asked);
+                if more.is_empty() {
+                    break batch;
                 }
-                decided @ (Batch::Wait(_) | Batch::AllSpot | Batch::Nobody(_)) => decided,
+                asked.extend(more);
+                self.ask_cloud(&view, &asked).await?;
             };
             let targets = match batch {
                 Batch::AllSpot => return Ok(Outcome::AllSpot),
@@ -462,6 +465,19 @@ impl<'a> Run<'a> {
             })
             .await;
     }
+}
+
+/// Whom the cloud is to be asked about, beside those that it was: who goes next. One that it refuses makes room for
+/// others; as many again as before are asked about each time, so that a few questions do where it refuses many.
+fn unasked(judgement: &Judgement<'_, Node>, batch: &Batch<'_, Node>, asked: &[NodeRef]) -> Vec<NodeRef> {
+    let Batch::Nodes(next) = batch else { return Vec::new() };
+    let is_new = |node: &&Node| asked.iter().all(|known| known.uid != node.uid);
+    let mut new: Vec<&Node> = next.iter().copied().filter(is_new).collect();
+    if !new.is_empty() {
+        let others = judgement.eligible().filter(is_new).filter(|node| next.iter().all(|known| known.uid != node.uid));
+        new.extend(others.take(asked.len().saturating_sub(new.len())).collect::<Vec<_>>());
+    }
+    new.into_iter().map(|node| node.reference()).collect()
 }
 
 /// Why settling did not end well, if so.

@@ -9,7 +9,7 @@ use spot_core::model::{NodeSpec, WorkloadSpec, WorldBuilder};
 use spot_core::node::key;
 use spot_core::ports::EvictAnswer;
 use spot_core::progress::Outcome;
-use spot_core::reason::ReasonKind;
+use spot_core::reason::{Reason, ReasonKind};
 
 use super::*;
 
@@ -66,6 +66,54 @@ fn rb_04_of_two_hundred_nodes_the_fifty_free_ones_go_in_the_first_run_and_no_oth
     }
     let blocked: Vec<_> = touched.lock().unwrap().iter().filter(|name| !name.starts_with("free")).cloned().collect();
     assert!(blocked.is_empty(), "written: {blocked:?}");
+}
+
+/// The cloud tells of termination protection only where it is asked about that very node.
+fn protect(model: &Model, names: &[String]) {
+    model.with(|world| {
+        for name in names {
+            world.set_refusals(name, vec![Reason::Plain(ReasonKind::TerminationProtected)]);
+        }
+    });
+}
+
+/// The nodes that anything was written on.
+fn written(model: &Model) -> BTreeSet<String> {
+    model.with(|world| {
+        let written = world.calls().iter().filter_map(|record| match &record.call {
+            Call::WriteNode { node, .. } => Some(node.name.to_string()),
+            _other => None,
+        });
+        written.collect()
+    })
+}
+
+#[test]
+fn no_node_is_touched_before_the_cloud_was_asked_about_that_very_node() {
+    for at_once in 1..4 {
+        let model = WorldBuilder::default().on_demand(3).spot(2).deployment("web", 9).build();
+        protect(&model, &["od-1", "od-2", "od-3"].map(str::to_owned));
+        let mut settings = settings();
+        settings.policy.budgets.at_once = at_once;
+        let report = once(&model, &settings);
+        let Outcome::NothingEligible(kinds) = &report.outcome else { panic!("{report:?}") };
+        assert_eq!(kinds.get(&ReasonKind::TerminationProtected), Some(&3), "{kinds:?}");
+        assert_eq!((written(&model), evictions(&model)), (BTreeSet::new(), 0), "{at_once} at once");
+    }
+}
+
+#[test]
+fn many_nodes_that_the_cloud_refuses_take_few_questions_and_hold_no_other_up() {
+    let model = WorldBuilder::default().on_demand(152).spot(2).deployment("web", 4).build();
+    let protected: Vec<_> = (1..=152).filter(|number| *number != 151).map(|number| format!("od-{number}")).collect();
+    protect(&model, &protected);
+    let report = once(&model, &settings());
+    assert_eq!(names(&report.retired), ["od-151"], "{report:?}");
+    let Outcome::NothingEligible(kinds) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(kinds.get(&ReasonKind::TerminationProtected), Some(&151), "{kinds:?}");
+    assert_eq!(calls(&model, is_claim), 1);
+    let questions = calls(&model, |call| matches!(call, Call::Survey { chosen, .. } if !chosen.is_empty()));
+    assert!(questions <= 2 * 9, "{questions} questions for two batches");
 }
 
 /// A pod that nobody lets go, for an hour: the requests and reports are few, and grow far slower than time.
