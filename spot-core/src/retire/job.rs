@@ -113,7 +113,7 @@ impl<'a> Job<'a> {
             self.timed(Step::Detach, Self::detach).await?;
             self.reach(Step::Delete, ClaimStep::Deleting).await?;
             // Where the taint had to be put on again, load balancers have to see it again.
-            if !self.restored && self.is_empty().await? && self.delete().await? == Asked::Going {
+            if !self.restored && self.may_go().await? && self.delete().await? == Asked::Going {
                 let until = self.retirer.ports.clock.instant() + self.retirer.settings.node_gone_timeout;
                 return self.timed(Step::AwaitGone, async |job| job.await_gone(until).await).await;
             }
@@ -262,8 +262,9 @@ impl<'a> Job<'a> {
         if paused.map_err(|error| Halt::call(Step::Delete, error))? { Err(Halt::Paused) } else { Ok(()) }
     }
 
-    /// Whether a quorum list shows no pod that ought to have gone. Unreadable is not empty.
-    async fn is_empty(&self) -> Result<bool, Halt> {
+    /// The last look: whether a quorum list shows no pod that ought to have gone, and taint and cordon are on, provided
+    /// nobody paused us or took the node back. Unreadable is not empty.
+    async fn may_go(&self) -> Result<bool, Halt> {
         if self.retirer.stop.is_set() {
             return Err(Halt::Stopped);
         }
@@ -275,6 +276,15 @@ impl<'a> Job<'a> {
         let pods = within(ports, by, "listing the node's pods", request).await;
         let pods = pods.map_err(|error| Halt::call(Step::Delete, error))?;
         let view = self.retirer.live.view();
+        let owner = self.owner();
+        if let Some(node) = view.node(node.uid.as_str()) {
+            if record::lost_its_taint(node, &owner) {
+                return Ok(false);
+            }
+            if let Some(halt) = record::taken_back(node, &owner) {
+                return Err(halt);
+            }
+        }
         let own_pod = self.retirer.own_pod.filter(|_| self.claim.as_ref().is_some_and(|claim| claim.own_pod_left));
         Ok(pods.iter().all(|pod| match plan::verdict(pod, self.retirer.rules, self.purpose.force(), &view) {
             PodVerdict::Leave(_) => true,
@@ -328,19 +338,11 @@ impl<'a> Job<'a> {
             self.retirer.report(&Progress::Problem { node, class: error.class, what: chain(&error) });
             tries += 1;
             ports.clock.sleep_until(ports.clock.instant() + DELETION_PAUSE).await;
-            if !self.may_ask_again().await {
+            // All that allowed the first try has to hold still.
+            if !matches!(self.may_go().await, Ok(true)) {
                 return Err(Halt::Departing(why));
             }
         }
-    }
-
-    /// Whether all that allowed the first try still holds: nobody took the node back, and it is empty.
-    async fn may_ask_again(&self) -> bool {
-        let view = self.retirer.live.view();
-        let kept =
-            view.node(self.node.uid.as_str()).is_none_or(|node| record::taken_back(node, &self.owner()).is_none());
-        drop(view);
-        kept && matches!(self.is_empty().await, Ok(true))
     }
 
     async fn ask_for_deletion(&self, retired: &RetiredNode) -> Result<Erased, PortError> {

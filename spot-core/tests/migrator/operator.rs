@@ -43,6 +43,55 @@ fn a_pause_that_no_view_shows_is_read_before_the_machine_goes_and_ends_the_run()
     assert_clean(&model);
 }
 
+/// The number of the first such call.
+fn number_of(model: &Model, matches: impl Fn(&Call) -> bool) -> u64 {
+    model.with(|world| world.calls().iter().find(|record| matches(&record.call)).unwrap().number)
+}
+
+/// A world in which this happens while the last list of pods is on its way, when all is written on the node.
+fn before_the_last_list(act: impl FnOnce(&mut World) + Send + 'static) -> Model {
+    let build = || WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
+    let model = build();
+    let _report = once(&model, &settings());
+    let listed = number_of(&model, |call| matches!(call, Call::LatestPods(_)));
+    let model = build();
+    model.with(|world| world.fault_at(listed, Fault::Before(Box::new(act))));
+    model
+}
+
+#[test]
+fn an_undo_after_the_last_write_is_seen_before_the_machine_goes() {
+    let undos: [fn(&mut World); 3] = [
+        |world| world.cordon("od-1", false),
+        |world| world.label_node("od-1", key::SELECTED, None),
+        |world| world.annotate_node("od-1", key::DO_NOT_MIGRATE, Some("true")),
+    ];
+    for (at, undo) in undos.into_iter().enumerate() {
+        let model = before_the_last_list(undo);
+        let report = once(&model, &settings());
+        assert_eq!(calls(&model, is_delete), 0, "undo {at}: {report:?}");
+        assert_eq!(names(&report.undone), ["od-1"], "undo {at}: {report:?}");
+        assert_clean(&model);
+    }
+}
+
+#[test]
+fn an_autoscaler_that_starts_after_the_last_write_is_put_right_before_the_machine_goes() {
+    let model = before_the_last_list(|world| world.autoscaler_restarts("od-1"));
+    let report = once(&model, &settings());
+    assert_eq!(names(&report.retired), ["od-1"], "{report:?}");
+    assert!(tainted_for(&model).is_some_and(|waited| waited >= MINUTE), "{:?}", tainted_for(&model));
+}
+
+/// How long the first machine that was deleted carried the taint.
+fn tainted_for(model: &Model) -> Option<Duration> {
+    let tainted = |fact: &Fact| match fact {
+        Fact::MachineDeleted { tainted_for, .. } => *tainted_for,
+        _other => None,
+    };
+    model.with(|world| world.facts().iter().find_map(|record| tainted(&record.fact)))
+}
+
 #[test]
 fn pause_and_resume_are_remembered_and_say_whether_they_changed_anything() {
     let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
@@ -103,13 +152,7 @@ fn a_starting_autoscaler_that_takes_taint_and_cordon_off_is_put_right_once() {
     model.with(|world| world.later(Duration::from_secs(30), |world| world.autoscaler_restarts("od-1")));
     let report = once(&model, &settings());
     assert_eq!(names(&report.retired), ["od-1"], "{report:?}");
-    let waited = model.with(|world| {
-        let tainted = |fact: &Fact| match fact {
-            Fact::MachineDeleted { tainted_for, .. } => *tainted_for,
-            _other => None,
-        };
-        world.facts().iter().find_map(|record| tainted(&record.fact)).unwrap()
-    });
+    let waited = tainted_for(&model).unwrap();
     assert!(waited >= MINUTE, "load balancers have the whole time again: {waited:?}");
 }
 
