@@ -22,6 +22,11 @@ impl Observer for Log {
                 let refused: Vec<_> = refused.iter().map(|(kind, count)| format!("{kind}={count}")).collect();
                 info!(eligible, refused = refused.join(" "), "nodes judged");
             }
+            Progress::Refused { node, reasons } => {
+                let why: Vec<_> = reasons.iter().map(ToString::to_string).collect();
+                let remedy = reasons.first().map(|reason| reason.kind().remedy());
+                info!(%node, why = why.join("; "), remedy, "node refused");
+            }
             Progress::WouldRetire { node } => info!(%node, "dry run: would be retired next"),
             Progress::Waiting { reasons } => {
                 info!(nodes = reasons.len(), "waiting: what is in the way may pass by itself");
@@ -110,6 +115,7 @@ mod tests {
     use spot_core::node::Uid;
     use spot_core::pod::PodRef;
     use spot_core::progress::{Halted, Step};
+    use spot_core::reason::{Reason, ReasonKind};
 
     use super::*;
     use crate::sample::{node, report};
@@ -163,6 +169,17 @@ mod tests {
         };
         let expected = [line("done", 1.5), line("failed", 2.0)];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_refused_node_is_named_with_its_reasons_and_the_remedy() {
+        let at_minimum = Reason::Cloud(ReasonKind::GroupAtMinimum, "group od keeps 3".to_owned());
+        let reasons = vec![at_minimum, Reason::Plain(ReasonKind::TerminationProtected)];
+        let lines = lines(&[Progress::Refused { node: node(), reasons }]);
+        let expected = serde_json::json!({"level": "INFO", "message": "node refused", "node": "node-1",
+            "why": "group_at_minimum: group od keeps 3; termination_protected",
+            "remedy": ReasonKind::GroupAtMinimum.remedy()});
+        assert_eq!(lines, [expected]);
     }
 
     #[test]

@@ -231,6 +231,7 @@ impl Observer for Metrics {
             }
             Progress::NextRun { at } => self.next_run.set(seconds(*at)),
             Progress::WouldRetire { .. }
+            | Progress::Refused { .. }
             | Progress::Waiting { .. }
             | Progress::Exposed { .. }
             | Progress::StepStarted { .. }

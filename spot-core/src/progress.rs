@@ -227,6 +227,13 @@ pub enum Progress {
         /// How long it took.
         took: Duration,
     },
+    /// A candidate may not be retired now. Told once a run.
+    Refused {
+        /// The node.
+        node: NodeRef,
+        /// Why; the first reason is the one that counts.
+        reasons: Vec<Reason>,
+    },
     /// An eviction was answered.
     Evicted {
         /// The node.

@@ -163,6 +163,15 @@ impl Events {
         }
     }
 
+    /// The same for what comes in crowds, which must leave room for what happens to nodes.
+    fn queue_of_a_crowd(&self, note: Note) {
+        if self.queue.capacity() > WAITING / 2 {
+            self.queue(note);
+        } else {
+            self.dropped.count(note.reason, "too many wait");
+        }
+    }
+
     /// Whether the pod was told of a while ago, or never.
     fn tells_again(&self, pod: &PodRef, at: Timestamp) -> bool {
         let mut blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -224,19 +233,19 @@ impl Observer for Events {
                 let text = "came while on-demand nodes were retired: spot is exhausted".to_owned();
                 self.queue(note(about(on), true, "SpotExhausted", "Stop", text));
             }
+            Progress::Refused { node: on, reasons } => {
+                let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
+                let text = format!("may not be retired now: {}", reasons.join("; "));
+                self.queue_of_a_crowd(note(about(on), false, "Refused", "Judge", text));
+            }
             Progress::Evicted { node: on, pod, loses, answered: Answered::Accepted } => {
-                // They come in crowds, which must leave room for what is told of nodes.
-                if self.queue.capacity() > WAITING / 2 {
-                    let lost = match loses {
-                        None => "",
-                        Some(Loss::Pod) => ": no controller brings it back",
-                        Some(Loss::LocalData) => ": what is in its emptyDir volumes is lost",
-                    };
-                    let text = format!("moved off node {on}, which is being retired{lost}");
-                    self.queue(note(About::Pod(pod.clone()), loses.is_some(), "Evicted", "Drain", text));
-                } else {
-                    self.dropped.count("Evicted", "too many wait");
-                }
+                let lost = match loses {
+                    None => "",
+                    Some(Loss::Pod) => ": no controller brings it back",
+                    Some(Loss::LocalData) => ": what is in its emptyDir volumes is lost",
+                };
+                let text = format!("moved off node {on}, which is being retired{lost}");
+                self.queue_of_a_crowd(note(About::Pod(pod.clone()), loses.is_some(), "Evicted", "Drain", text));
             }
             Progress::PodBlocked { node: on, pod, obstacle, since } => {
                 if self.tells_again(pod, at) {

@@ -293,8 +293,11 @@ impl Told {
                 self.begun += 1;
                 return None;
             }
-            // What halts a step is told by itself.
-            Progress::StepStarted { .. } | Progress::StepHalted { .. } | Progress::WouldRetire { .. } => return None,
+            // What halts a step is told by itself, and those that are refused are counted.
+            Progress::Refused { .. }
+            | Progress::StepStarted { .. }
+            | Progress::StepHalted { .. }
+            | Progress::WouldRetire { .. } => return None,
             Progress::StepDone { node, step, took } => {
                 let evictions = (*step == Step::Drain).then(|| self.draining.remove(&node.name).unwrap_or_default());
                 What::StepDone { node: name(node), step: step.as_str(), took: *took, evictions }

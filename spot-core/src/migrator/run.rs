@@ -1,6 +1,7 @@
 //! One run: judge, retire, settle, compare, again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +69,8 @@ pub(super) struct Run<'a> {
     pub(super) known: KnownNodes,
     /// Workloads that were told of.
     exposed: BTreeSet<Uid>,
+    /// Nodes whose refusal was told.
+    refused: BTreeSet<Uid>,
     pub(super) report: Report,
     leftovers: usize,
 }
@@ -95,6 +98,7 @@ impl<'a> Run<'a> {
             facts: RunFacts::default(),
             known: KnownNodes::default(),
             exposed: BTreeSet::new(),
+            refused: BTreeSet::new(),
             report: Report {
                 outcome: Outcome::Recovered,
                 retired: Vec::new(),
@@ -115,8 +119,7 @@ impl<'a> Run<'a> {
     /// Retires nodes until none is left that may go, or an on-demand node comes back.
     pub(super) async fn migrate(&mut self) -> Result<Outcome, RunError> {
         let mut patience: Option<Instant> = None;
-        let (eligible, refused) = self.verdicts(&self.live.view());
-        self.tell(&Progress::Judged { eligible, refused });
+        self.announce(&self.live.view());
         loop {
             if self.stop.is_set() {
                 return Ok(Outcome::Stopped);
@@ -137,6 +140,11 @@ impl<'a> Run<'a> {
                 }
                 asked.extend(more);
                 self.ask_cloud(&view, &asked).await?;
+                let refused =
+                    |node: &NodeRef| self.cloud.of(node.uid.as_str()).is_some_and(|fact| !fact.refusals.is_empty());
+                if asked.iter().any(|node| refused(node) && !self.refused.contains(&node.uid)) {
+                    self.announce(&view);
+                }
             };
             let targets = match batch {
                 Batch::AllSpot => return Ok(Outcome::AllSpot),
@@ -414,6 +422,21 @@ impl<'a> Run<'a> {
             }
         }
         (eligible, refused)
+    }
+
+    /// Tells how the nodes are judged, and of each that is refused once.
+    fn announce(&mut self, view: &View) {
+        let mut told = mem::take(&mut self.refused);
+        for (node, verdict) in self.judgement(view).verdicts() {
+            if let Verdict::Refused(reasons) = verdict
+                && told.insert(node.uid.clone())
+            {
+                self.tell(&Progress::Refused { node: node.reference(), reasons });
+            }
+        }
+        self.refused = told;
+        let (eligible, refused) = self.verdicts(view);
+        self.tell(&Progress::Judged { eligible, refused });
     }
 
     /// Tells of workloads that these drains take all ready pods from, each once.

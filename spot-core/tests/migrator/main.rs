@@ -16,6 +16,7 @@ mod handover;
 mod identity;
 mod load_balancers;
 mod operator;
+mod refusals;
 mod scale;
 mod steps;
 mod ticks;

@@ -11,6 +11,7 @@ use spot_core::node::{NodeRef, Uid};
 use spot_core::pod::PodRef;
 use spot_core::ports::{Clock as _, Observer};
 use spot_core::progress::{Answered, Progress, Step};
+use spot_core::reason::{Reason, ReasonKind};
 use spot_kube::Events;
 
 use crate::server::{ApiServer, status};
@@ -145,6 +146,17 @@ async fn rb_35_what_is_lost_with_a_pod_is_a_warning_on_it() {
         }
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_left_alone_says_why() {
+    let server = ApiServer::new();
+    let note = "may not be retired now: group_at_minimum: group od keeps 3; termination_protected";
+    let refused = body("default", NODE_A, "a", "Judge", "Refused", note, "Normal");
+    server.on_body(ON_NODES, JSON, &refused).says(201, "{}");
+    let at_minimum = Reason::Cloud(ReasonKind::GroupAtMinimum, "group od keeps 3".to_owned());
+    let reasons = vec![at_minimum, Reason::Plain(ReasonKind::TerminationProtected)];
+    published(&server, |events| events.observe(at(), &Progress::Refused { node: a(), reasons })).await;
 }
 
 #[tokio::test(start_paused = true)]
