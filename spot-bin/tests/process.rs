@@ -106,6 +106,18 @@ fn a_saved_file_that_is_no_list_of_nodes_is_named_with_the_remedy(#[case] text: 
     assert!(output.stdout.is_empty());
 }
 
+#[test]
+fn a_budget_in_a_saved_file_whose_selector_can_not_be_read_is_told_of_beside_the_plan() {
+    let objects = "kind: Node\nmetadata: {name: a, uid: a, creationTimestamp: \"2026-01-01T00:00:00Z\"}\n---\n\
+                   kind: PodDisruptionBudget\nmetadata: {name: odd, namespace: shop}\n\
+                   spec: {selector: {matchLabels: {app: \"x y!\"}}}\n";
+    let output = run(&[("objects.yaml", objects)], &["plan", "-f", "objects.yaml"]);
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let told = said.lines().find(|line| line.contains("shop/odd")).expect("it is named");
+    assert!(told.starts_with("note: ") && told.contains("`spec.selector`"), "{said}");
+}
+
 #[rstest]
 #[case::file_that_is_not_there(&["plan", "-f", "gone.yaml"], "kubectl get nodes,pods,pdb")]
 #[case::configuration_that_is_not_there(&["run", "--config", "gone.yaml"], "gone.yaml")]

@@ -9,7 +9,8 @@ use serde_json::Value;
 use spot_core::view::{Change, Known, View};
 use spot_core::volume::VolumeChange;
 
-use crate::snapshot::{self, Interner};
+use crate::snapshot::doubt::{self, Doubt};
+use crate::snapshot::{self, Interner, Object};
 
 /// What helps against a file of which nothing can be made.
 pub const SAVE: &str = "save the objects with `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`";
@@ -27,6 +28,15 @@ pub struct SavedFile<'f> {
     pub name: &'f str,
     /// All of it.
     pub text: &'f str,
+}
+
+/// What files hold.
+#[derive(Debug)]
+pub struct Read {
+    /// The view that they make together.
+    pub view: View,
+    /// What can't be read in it, though the rest can: on what, and what comes of it.
+    pub doubts: Vec<String>,
 }
 
 /// Why files are no view.
@@ -69,11 +79,11 @@ pub enum SavedError {
     },
 }
 
-/// The view that these files hold together. A kind that none of them holds is unknown to it; other kinds are ignored.
+/// The view that these files make together. A kind that none of them holds is unknown to it; other kinds are ignored.
 ///
 /// # Errors
 /// The first thing that can't be read, with the file and its place in it; no nodes at all.
-pub fn view(files: &[SavedFile<'_>]) -> Result<View, SavedError> {
+pub fn read(files: &[SavedFile<'_>]) -> Result<Read, SavedError> {
     let mut saved = Saved::default();
     for file in files {
         let documents = documents(file)?;
@@ -91,12 +101,13 @@ pub fn view(files: &[SavedFile<'_>]) -> Result<View, SavedError> {
     for change in saved.changes {
         view.apply(change);
     }
-    Ok(view)
+    Ok(Read { view, doubts: saved.doubts })
 }
 
 /// What was read so far.
 struct Saved {
     changes: Vec<Change>,
+    doubts: Vec<String>,
     has_nodes: bool,
     known: Known,
     texts: Interner,
@@ -105,7 +116,7 @@ struct Saved {
 impl Default for Saved {
     fn default() -> Self {
         let known = Known { pods: false, budgets: false, daemon_sets: false, claims: false, volumes: false };
-        Self { changes: Vec::new(), has_nodes: false, known, texts: Interner::default() }
+        Self { changes: Vec::new(), doubts: Vec::new(), has_nodes: false, known, texts: Interner::default() }
     }
 }
 
@@ -189,15 +200,18 @@ impl Saved {
         let change = match kind {
             "Node" => {
                 let (place, object) = place.typed(object)?;
+                self.doubt(kind, &object, doubt::of_node(&object));
                 Change::Node(Arc::new(snapshot::node(object).map_err(|error| place.unreadable(error))?))
             }
             "Pod" => {
                 let (place, object) = place.typed(object)?;
+                self.doubt(kind, &object, doubt::of_pod(&object));
                 let pod = snapshot::pod(object, &mut self.texts).map_err(|error| place.unreadable(error))?;
                 Change::Pod(Arc::new(pod))
             }
             "PodDisruptionBudget" => {
                 let (place, object) = place.typed(object)?;
+                self.doubt(kind, &object, doubt::of_budget(&object));
                 Change::Budget(Arc::new(snapshot::budget(object).map_err(|error| place.unreadable(error))?))
             }
             "DaemonSet" => {
@@ -218,6 +232,14 @@ impl Saved {
         };
         self.changes.push(change);
         Ok(())
+    }
+
+    fn doubt(&mut self, kind: &str, object: &impl Object, doubts: Vec<Doubt>) {
+        let Some(metadata) = object.metadata() else { return };
+        let title = metadata.title();
+        let say =
+            |Doubt { key, fault, counts_as }| format!("{kind} {title}: `{key}` can't be read: {fault}; {counts_as}");
+        self.doubts.extend(doubts.into_iter().map(say));
     }
 }
 

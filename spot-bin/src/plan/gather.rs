@@ -140,8 +140,8 @@ fn live(args: &PlanArgs, environment: &Environment, config: &Config, policy: &Po
 fn saved(args: &PlanArgs, config: &Config) -> Result<Seen, Fault> {
     let files: Vec<_> = args.files.iter().map(|path| read(path)).collect::<Result<_, _>>().map_err(Fault::usage)?;
     let files: Vec<_> = files.iter().map(|(name, text)| SavedFile { name, text }).collect();
-    let view = saved::view(&files).map_err(Fault::usage)?;
-    let mut notes: Vec<_> = unknown(view.known()).into_iter().collect();
+    let saved::Read { view, doubts } = saved::read(&files).map_err(Fault::usage)?;
+    let mut notes: Vec<_> = unknown(view.known()).into_iter().chain(doubts).collect();
     if matches!(config.cloud_provider, CloudProvider::Aws(_)) {
         notes.push(UNASKED.to_owned());
     }

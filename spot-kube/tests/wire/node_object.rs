@@ -26,7 +26,7 @@ fn snapshot(provider_id: &str, finalizers: &[&str], labels: Value) -> Arc<NodeSn
     node["metadata"]["finalizers"] = json!(finalizers);
     node["metadata"]["labels"] = labels;
     let text = node.to_string();
-    Arc::clone(&saved::view(&[SavedFile { name: "node", text: &text }]).unwrap().nodes()[0])
+    Arc::clone(&saved::read(&[SavedFile { name: "node", text: &text }]).unwrap().view.nodes()[0])
 }
 
 fn provider(server: &ApiServer, drain: Duration) -> NodeObject {

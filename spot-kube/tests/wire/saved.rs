@@ -11,7 +11,7 @@ use spot_kube::saved::{self, SAVE, SavedError, SavedFile};
 use crate::server::{list, node, pod};
 
 fn view(text: &str) -> Result<View, SavedError> {
-    saved::view(&[SavedFile { name: "f", text }])
+    saved::read(&[SavedFile { name: "f", text }]).map(|read| read.view)
 }
 
 fn refusal(text: &str) -> String {
@@ -196,10 +196,27 @@ fn files_are_joined_and_what_none_of_them_holds_is_unknown() {
     let nodes = json!({"kind": "NodeList", "items": [{"metadata": {"name": "a", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}}]});
     let pods = "kind: PodList\nitems: []\n---\nkind: DaemonSet\nmetadata: {name: d, namespace: s, uid: d1}\n---\nkind: Secret\n";
     let files = [SavedFile { name: "nodes", text: &nodes.to_string() }, SavedFile { name: "rest", text: pods }];
-    let view = saved::view(&files).unwrap();
+    let view = saved::read(&files).unwrap().view;
     assert_eq!(view.known(), Known { pods: true, budgets: false, daemon_sets: true, claims: false, volumes: false });
     assert_eq!(view.nodes().len(), 1);
     assert!(view.daemon_set_exists(&Uid::new("d1")));
+}
+
+#[test]
+fn what_can_not_be_read_of_an_object_is_told_with_what_comes_of_it() {
+    let mut odd = node("a", "1");
+    odd["metadata"]["labels"] = json!({"spot-migrator.io/do-not-migrate": "yes"});
+    let mut pod = pod("p", "a");
+    pod["metadata"]["annotations"] = json!({"spot-migrator.io/do-not-evict": "no"});
+    let budget = json!({"kind": "PodDisruptionBudget", "metadata": {"name": "b", "namespace": "shop"},
+                        "spec": {"selector": {"matchLabels": {"app": "x y!"}}}});
+    let text = list("1", &[odd, pod, budget]).to_string();
+    let doubts = saved::read(&[SavedFile { name: "f", text: &text }]).unwrap().doubts;
+    let begins = ["Node a: `spot-migrator.io/do-not-migrate`", "Pod shop/p: `spot-migrator.io/do-not-evict`"];
+    let [of_node, of_pod, of_budget] = &doubts[..] else { panic!("{doubts:?}") };
+    assert!(of_node.starts_with(begins[0]) && of_pod.starts_with(begins[1]), "{doubts:?}");
+    assert!(of_budget.starts_with("PodDisruptionBudget shop/b: `spec.selector`"), "{of_budget}");
+    assert!(of_budget.ends_with("the budget lets no pod of its namespace go until it can be"), "{of_budget}");
 }
 
 #[test]

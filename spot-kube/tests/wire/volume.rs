@@ -18,7 +18,7 @@ use crate::server::{ApiServer, list, node, pod, watch};
 use spot_core::ports::Cluster;
 
 fn view(items: &[Value]) -> View {
-    saved::view(&[SavedFile { name: "f", text: &list("1", items).to_string() }]).unwrap()
+    saved::read(&[SavedFile { name: "f", text: &list("1", items).to_string() }]).unwrap().view
 }
 
 fn pods(specs: &[Value]) -> Vec<Arc<PodSnapshot>> {
