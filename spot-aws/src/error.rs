@@ -14,6 +14,10 @@ use crate::action::Action;
 /// Where the rights stand that are needed.
 const POLICY: &str = "deploy/iam/spot-migrator.json";
 
+/// What may help where no credentials are found at all.
+const METADATA: &str = "those of the machine's own role are used only with `AWS_EC2_METADATA_DISABLED=false` in the \
+                        environment";
+
 /// Codes of requests that came too fast.
 const THROTTLED: [&str; 10] = [
     "Throttling",
@@ -169,6 +173,8 @@ impl fmt::Display for CallError {
         }
         if !code.is_empty() {
             write!(f, " ({code})")?;
+        } else if *kind == Kind::Credentials {
+            write!(f, "; {METADATA}")?;
         }
         Ok(())
     }
@@ -196,6 +202,11 @@ mod tests {
 
     use super::*;
 
+    fn without_credentials(error: CredentialsError) -> PortError {
+        let error = SdkError::<ErrorMetadata, Response>::construction_failure(error);
+        CallError::of(Action::DescribeInstances, &error).into()
+    }
+
     #[test]
     fn credentials_that_could_not_be_fetched_may_come_later_and_those_that_are_not_there_will_not() {
         for (error, class) in [
@@ -206,8 +217,17 @@ mod tests {
             (CredentialsError::invalid_configuration("no such profile"), ErrorClass::Denied),
         ] {
             let said = error.to_string();
-            let error = SdkError::<ErrorMetadata, Response>::construction_failure(error);
-            assert_eq!(PortError::from(CallError::of(Action::DescribeInstances, &error)).class, class, "{said}");
+            assert_eq!(without_credentials(error).class, class, "{said}");
         }
+    }
+
+    #[test]
+    fn only_who_finds_no_credentials_is_told_of_the_switch_of_the_metadata_service() {
+        let names_it = |error: PortError| error.to_string().contains("AWS_EC2_METADATA_DISABLED=false");
+        assert!(names_it(without_credentials(CredentialsError::not_loaded_no_source())));
+        assert!(!names_it(without_credentials(CredentialsError::provider_error("no route to STS"))));
+        let (code, words) = ("ExpiredToken".to_owned(), String::new());
+        let expired = CallError { action: Action::DescribeInstances, kind: Kind::Credentials, code, words };
+        assert!(!names_it(expired.into()));
     }
 }

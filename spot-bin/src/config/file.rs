@@ -160,7 +160,8 @@ pub(super) enum Provider {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct Aws {
-    /// Region; empty: as the AWS SDK finds it.
+    /// Region; empty: as the AWS SDK finds it. The machine's metadata service is asked for it, and for credentials, only
+    /// with `AWS_EC2_METADATA_DISABLED=false` in the environment.
     pub(super) region: String,
     /// Name of the cluster as its instances are tagged; required with provider `aws`.
     pub(super) cluster_name: String,
