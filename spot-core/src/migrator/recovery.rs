@@ -10,7 +10,7 @@ use crate::cloud::InstanceState;
 use crate::decision::{self, KnownNodes};
 use crate::error::{Cause, Failure, RunError, chain};
 use crate::node::{ClaimAnnotation, Node, NodeSnapshot};
-use crate::progress::{Outcome, Progress, Step};
+use crate::progress::{Halted, Outcome, Progress, Step};
 use crate::retire::release::BackingOff;
 use crate::retire::{End, Purpose, Retirement, Target, record};
 use crate::settle::Awaited;
@@ -75,6 +75,10 @@ impl Run<'_> {
             Leftover::Release(why) => (why, BackingOff::Yes),
             Leftover::Postpone(why) => (why, BackingOff::No),
         };
+        if backing_off == BackingOff::Yes {
+            // To claim it again is what failed.
+            retirer.timed(&reference, Step::Claim, async {}, |()| Some(Halted::Failed)).await;
+        }
         let released = retirer.release(&reference, &Owner::Migrator, None, backing_off).await;
         let (node, said) = (reference.clone(), why.to_owned());
         let (told, end) = match backing_off {

@@ -1,5 +1,7 @@
 //! The work on one node, step by step.
 
+mod departure;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +11,7 @@ use futures::future::{self, Either};
 use super::permit::{DeletableNode, RetiredNode};
 use super::{CONFLICTS, Halt, Purpose, Retirer, Target, detachment, record};
 use crate::claim::{Claim, ClaimStep, Machine, Owner};
-use crate::cloud::{Deletion, InstanceState};
+use crate::cloud::Deletion;
 use crate::drain::driver::{Drain, Drained, Evictions};
 use crate::drain::machine::DrainPolicy;
 use crate::drain::plan::{self, Force, PodVerdict};
@@ -106,42 +108,33 @@ impl<'a> Job<'a> {
     pub(super) async fn work(&mut self) -> Result<(), Halt> {
         self.timed(Step::Claim, Self::claim).await?;
         let until = self.drain_deadline();
-        for _pass in 0..PASSES {
-            self.timed(Step::Drain, async |job| job.drain(until).await).await?;
+        let mut pass = 0;
+        loop {
+            self.timed(Step::Drain, async |job| job.drain(until, pass).await).await?;
             self.timed(Step::Taint, Self::taint).await?;
             self.restored = false;
             self.timed(Step::Detach, Self::detach).await?;
-            self.reach(Step::Delete, ClaimStep::Deleting).await?;
-            // Where the taint had to be put on again, load balancers have to see it again.
-            if !self.restored && self.may_go().await? && self.delete().await? == Asked::Going {
+            if self.delete().await? == Asked::Going {
                 let until = self.retirer.ports.clock.instant() + self.retirer.settings.node_gone_timeout;
                 return self.timed(Step::AwaitGone, async |job| job.await_gone(until).await).await;
             }
-            self.reach(Step::Drain, ClaimStep::Tainted).await?;
-            self.let_view_catch_up().await?;
+            pass += 1;
         }
-        Err(Halt::Failed(Step::Drain, Cause::Mismatch("pods land on it again and again, though it is cordoned")))
     }
 
-    /// Gives the watches time to show what a list has shown: the drain sees only what they have.
-    async fn let_view_catch_up(&self) -> Result<(), Halt> {
+    /// Goes back to draining, and gives the watches time to show what a list has shown: the drain sees only what they
+    /// have.
+    async fn step_back(&mut self, pass: u32) -> Result<(), Halt> {
+        self.reach(Step::Drain, ClaimStep::Tainted).await?;
+        if pass >= PASSES {
+            let why = Cause::Mismatch("pods land on it again and again, though it is cordoned");
+            return Err(Halt::Failed(Step::Drain, why));
+        }
         let Retirer { ports, live, stop, .. } = self.retirer;
         let revision = live.view().revision();
         let until = ports.clock.instant() + CATCHING_UP;
         let changed = wait::change(ports, live, stop, revision, until).await;
         changed.map_err(|error| Halt::call(Step::Drain, error))
-    }
-
-    /// Awaits the end of a node that an earlier process had deleted.
-    pub(super) async fn follow(&mut self) -> Result<(), Halt> {
-        // Counted from the taint, which was put on shortly before: each run must not wait as long again.
-        let settings = self.retirer.settings;
-        let clock = &self.retirer.ports.clock;
-        let waited = record::tainted_at(&self.node)
-            .map_or(Duration::ZERO, |at| Duration::try_from(clock.now().duration_since(at)).unwrap_or(Duration::ZERO));
-        let (load_balancer, _) = settings.load_balancer;
-        let until = clock.instant() + (load_balancer + settings.node_gone_timeout).saturating_sub(waited);
-        self.timed(Step::AwaitGone, async |job| job.await_gone(until).await).await
     }
 
     async fn timed(&mut self, step: Step, work: impl AsyncFnOnce(&mut Self) -> Result<(), Halt>) -> Result<(), Halt> {
@@ -178,7 +171,10 @@ impl<'a> Job<'a> {
         }
     }
 
-    async fn drain(&mut self, until: Instant) -> Result<(), Halt> {
+    async fn drain(&mut self, until: Instant, pass: u32) -> Result<(), Halt> {
+        if pass > 0 {
+            self.step_back(pass).await?;
+        }
         let delete_blocked = match self.purpose {
             Purpose::Interruption { delete_blocked, .. } => Some(*delete_blocked),
             Purpose::Migration | Purpose::ScaleDown { .. } | Purpose::Roll { .. } | Purpose::PoolRemoval { .. } => None,
@@ -300,7 +296,14 @@ impl<'a> Job<'a> {
             Ok(Asked::TooLate) => Some(Halted::Outdated),
             Err(halt) => Some(halt.into()),
         };
-        retirer.timed(&node, Step::Delete, self.ask_until_answered(), halted).await
+        retirer.timed(&node, Step::Delete, self.delete_unless_changed(), halted).await
+    }
+
+    /// Records that the deletion is about to be asked for, looks once more, and asks.
+    async fn delete_unless_changed(&mut self) -> Result<Asked, Halt> {
+        self.reach(Step::Delete, ClaimStep::Deleting).await?;
+        // Where the taint had to be put on again, load balancers have to see it again.
+        if !self.restored && self.may_go().await? { self.ask_until_answered().await } else { Ok(Asked::TooLate) }
     }
 
     /// Has the machine deleted. An answer that is lost is asked for again; lost for good, the node is departing.
@@ -353,83 +356,6 @@ impl<'a> Job<'a> {
             Deletion::WithNode => {
                 let node = DeletableNode::with_its_machine(retired);
                 within(ports, by, "deleting the Node object", ports.cluster.delete_node(&node, &write)).await
-            }
-        }
-    }
-
-    /// Waits until the Node object is gone; past the deadline the cloud's word decides.
-    async fn await_gone(&mut self, until: Instant) -> Result<(), Halt> {
-        let clock = &self.retirer.ports.clock;
-        if self.gone_by(until).await? {
-            return Ok(());
-        }
-        let Machine::Instance(instance) = &self.machine else {
-            let holding = self.node.finalizers.join(", ");
-            return Err(Halt::Departing(format!(
-                "node_object_stuck: its Node object does not go; finalizers: {holding}"
-            )));
-        };
-        let by = clock.instant() + REQUEST;
-        let ports = self.retirer.ports;
-        match within(ports, by, "asking for the instance", ports.cloud.instance_state(instance, by)).await {
-            Ok(InstanceState::Gone) if self.retirer.settings.delete_node_object => {}
-            Ok(InstanceState::Gone) => {
-                let why = format!("node_object_stuck: instance {instance} is gone, but its Node object is not");
-                return Err(Halt::Departing(why));
-            }
-            Ok(InstanceState::ShuttingDown) => {
-                return Err(Halt::Departing(format!("instance {instance} is still shutting down")));
-            }
-            Ok(InstanceState::Running) => {
-                return Err(Halt::Departing(format!(
-                    "instance {instance} still runs, though its deletion was accepted"
-                )));
-            }
-            Err(error) if error.class == ErrorClass::NotLeader => return Err(Halt::NotLeader),
-            Err(error) => {
-                return Err(Halt::Departing(format!("instance {instance} can't be asked for: {}", chain(&error))));
-            }
-        }
-        self.erase().await
-    }
-
-    /// Deletes a Node object whose machine is gone, unless another machine has taken it over.
-    async fn erase(&mut self) -> Result<(), Halt> {
-        let ports = self.retirer.ports;
-        for _conflict in 0..CONFLICTS {
-            if self.claim.as_ref().is_some_and(|claim| claim.boot_id != self.node.boot_id) {
-                return Err(Halt::Departing("another machine has taken its Node object over".to_owned()));
-            }
-            let (by, write) = self.retirer.write(self.purpose.lane());
-            let node = DeletableNode::without_machine(self.node.at_version());
-            match within(ports, by, "deleting the Node object", ports.cluster.delete_node(&node, &write)).await {
-                Ok(Erased::Changed(now)) => self.node = now,
-                Ok(Erased::Gone) if self.gone_by(ports.clock.instant() + REQUEST).await? => return Ok(()),
-                Ok(Erased::Gone) => break,
-                Err(error) if error.class == ErrorClass::NotLeader => return Err(Halt::NotLeader),
-                Err(error) => return Err(Halt::Departing(format!("node_object_stuck: {}", chain(&error)))),
-            }
-        }
-        Err(Halt::Departing("node_object_stuck: its Node object was deleted, but does not go".to_owned()))
-    }
-
-    async fn gone_by(&mut self, until: Instant) -> Result<bool, Halt> {
-        let ports = self.retirer.ports;
-        loop {
-            let view = self.retirer.live.view();
-            let revision = view.revision();
-            let Some(node) = view.node(self.node.uid.as_str()) else { return Ok(true) };
-            self.node = Arc::clone(node);
-            drop(view);
-            if self.retirer.stop.is_set() {
-                return Err(Halt::Stopped);
-            }
-            if ports.clock.instant() >= until {
-                return Ok(false);
-            }
-            if let Err(error) = wait::change(ports, self.retirer.live, self.retirer.stop, revision, until).await {
-                // The deletion is accepted; that we can't watch it end is no reason to take anything back.
-                return Err(Halt::Departing(format!("it can't be watched any more: {}", chain(&error))));
             }
         }
     }

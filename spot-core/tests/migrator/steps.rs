@@ -1,5 +1,6 @@
 //! What is told of each step: that it began, and how it ended.
 
+use spot_core::claim::ClaimStep;
 use spot_core::error::ErrorClass;
 use spot_core::model::fault::Fault;
 use spot_core::model::{Allowance, WorkloadSpec, WorldBuilder};
@@ -47,6 +48,52 @@ fn a_step_that_fails_ends_too_and_the_release_is_one() {
     });
     let steps = steps(&told(&model), "od-1");
     assert_eq!(steps[4..], [(Step::Delete, Some(Halted::Failed)), (Step::Release, None), (Step::Settle, None)]);
+}
+
+fn is_about_to_delete(call: &Call) -> bool {
+    matches!(call, Call::WriteNode { change, .. }
+        if matches!(&change.claim, Edit::Set(claim) if claim.step == ClaimStep::Deleting))
+}
+
+#[test]
+fn the_record_of_a_deletion_and_the_last_list_of_pods_are_part_of_the_deletion() {
+    for matches in [is_about_to_delete, |call: &Call| matches!(call, Call::LatestPods(_))] {
+        let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
+        model.with(|world| world.fault_when(1, Fault::Fail(ErrorClass::Permanent), matches));
+        let steps = steps(&told(&model), "od-1");
+        assert_eq!(steps[3..6], [(Step::Detach, None), (Step::Delete, Some(Halted::Failed)), (Step::Release, None)]);
+    }
+}
+
+/// A list shows a pod that the watches never do.
+#[test]
+fn a_drain_that_is_never_done_is_a_step_that_failed() {
+    let lag = |settings: &mut spot_core::model::Settings| settings.view_lag = Duration::from_hours(9);
+    let model = WorldBuilder::default().settings(lag).on_demand(1).spot(1).deployment("web", 0).build();
+    model.with(|world| {
+        world.later(Duration::from_secs(20), |world| {
+            world.land_pod("web", "late-comer", "od-1");
+        });
+    });
+    let steps = steps(&told(&model), "od-1");
+    let [.., drain, release] = &steps[..] else { panic!("{steps:?}") };
+    assert_eq!((drain, release), (&(Step::Drain, Some(Halted::Failed)), &(Step::Release, None)), "{steps:?}");
+    assert_eq!(steps.iter().filter(|step| **step == (Step::Delete, Some(Halted::Outdated))).count(), 10);
+}
+
+#[test]
+fn a_leftover_that_can_not_be_taken_up_again_is_a_step_that_failed() {
+    let model =
+        WorldBuilder::default().on_demand(1).spot(1).workload(WorkloadSpec::deployment("slow", 2).stop(MINUTE)).build();
+    let process = model.process();
+    model.with(|world| {
+        let id = process.id();
+        world.later(Duration::from_secs(20), move |world| world.kill_process(id));
+    });
+    assert!(matches!(try_once(&model, &process, &settings()), Err(Halt::Killed)));
+    model.with(|world| world.annotate_node("od-1", key::DO_NOT_MIGRATE, Some("true")));
+    let steps = steps(&told(&model), "od-1");
+    assert_eq!(steps[..2], [(Step::Claim, Some(Halted::Failed)), (Step::Release, None)]);
 }
 
 #[test]
