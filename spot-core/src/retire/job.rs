@@ -144,6 +144,7 @@ impl<'a> Job<'a> {
 
     /// Marks, cordons and records, in one patch; a claim of ours that is there already is taken up.
     async fn claim(&mut self) -> Result<(), Halt> {
+        self.unless_paused(Step::Claim, self.retirer.ports.clock.instant() + REQUEST).await?;
         let now = self.retirer.ports.clock.now();
         let (owner, machine, judged) = (self.purpose.owner(), self.machine.clone(), Arc::clone(&self.node));
         self.write(Step::Claim, |node| {
@@ -249,13 +250,13 @@ impl<'a> Job<'a> {
     }
 
     /// A pause holds back what is planned, and nothing else.
-    async fn unless_paused(&self, by: Instant) -> Result<(), Halt> {
+    async fn unless_paused(&self, step: Step, by: Instant) -> Result<(), Halt> {
         let Retirer { ports, live, .. } = self.retirer;
         let paused = match self.purpose.force() {
             Force::Planned => within(ports, by, "reading the pause", live.paused(by)).await,
             Force::Forced => Ok(false),
         };
-        if paused.map_err(|error| Halt::call(Step::Delete, error))? { Err(Halt::Paused) } else { Ok(()) }
+        if paused.map_err(|error| Halt::call(step, error))? { Err(Halt::Paused) } else { Ok(()) }
     }
 
     /// The last look: whether a quorum list shows no pod that ought to have gone, and taint and cordon are on, provided
@@ -266,7 +267,7 @@ impl<'a> Job<'a> {
         }
         let ports = self.retirer.ports;
         let by = ports.clock.instant() + REQUEST;
-        self.unless_paused(by).await?;
+        self.unless_paused(Step::Delete, by).await?;
         let node = self.node.reference();
         let request = self.retirer.live.latest_pods(&node, by);
         let pods = within(ports, by, "listing the node's pods", request).await;

@@ -43,6 +43,21 @@ fn a_pause_that_no_view_shows_is_read_before_the_machine_goes_and_ends_the_run()
     assert_clean(&model);
 }
 
+#[test]
+fn a_pause_that_no_view_shows_is_read_before_a_node_is_claimed() {
+    let lag = |settings: &mut spot_core::model::Settings| settings.view_lag = Duration::from_hours(9);
+    let build = || WorldBuilder::default().settings(lag).on_demand(2).spot(2).build();
+    let model = build();
+    let _report = once(&model, &settings());
+    let asked = number_of(&model, |call| matches!(call, Call::Survey { chosen, .. } if !chosen.is_empty()));
+    let model = build();
+    model.with(|world| world.fault_at(asked, Fault::Before(Box::new(|world| world.pause(true)))));
+    let report = once(&model, &settings());
+    assert_eq!(outcome(&report), OutcomeKind::NothingEligible, "{report:?}");
+    assert_eq!((calls(&model, is_claim), report.failed.len()), (0, 0), "{report:?}");
+    assert_clean(&model);
+}
+
 /// The number of the first such call.
 fn number_of(model: &Model, matches: impl Fn(&Call) -> bool) -> u64 {
     model.with(|world| world.calls().iter().find(|record| matches(&record.call)).unwrap().number)
