@@ -10,7 +10,7 @@ use aws_smithy_types::retry::RetryConfig;
 use jiff::Timestamp;
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::node::NodeSnapshot;
-use spot_core::ports::{Instant, Write};
+use spot_core::ports::{Instant, Lane, Write};
 
 use crate::ProviderId;
 use crate::action::Action;
@@ -65,6 +65,11 @@ enum Serving {
 
 impl Aws {
     /// Waits until the taint has been on for long enough, and the balancers have let go of the node's instance.
+    ///
+    /// Nothing registers an instance again: a group does that once, when it launches one. So what would refuse the
+    /// deletion by now fails this, before anything is deregistered. What refuses it later leaves a node that its group's
+    /// target groups send nothing to, and the error says which. Registering it again would take a right that is needed
+    /// for nothing else, and might meet the next attempt's deregistration: that is left to a person.
     pub(crate) async fn take_out(
         &self,
         node: &NodeSnapshot,
@@ -82,6 +87,10 @@ impl Aws {
         let Ok(id) = ProviderId::parse(&node.provider_id) else { return Ok(()) };
         let until = (clock.instant() + longest).min(write.by);
         let balancers = self.balancers_of(id.instance_id(), write.by).await?;
+        // What is interrupted goes whether or not we may delete it.
+        if write.lane == Lane::Planned {
+            self.verify(node, id.instance_id(), write.by).await?;
+        }
         self.deregister(id.instance_id(), &balancers, until, write).await
     }
 
@@ -133,7 +142,10 @@ impl Aws {
                     Ok(Serving::Yes) => {
                         serving.push(place);
                         match self.api.take_out_of(place, id, write).await? {
-                            Ok(()) => tracing::info!(instance = id, place = place.name(), "deregistered"),
+                            Ok(()) => {
+                                tracing::info!(instance = id, place = place.name(), "deregistered");
+                                self.taken_out(id, place.name());
+                            }
                             Err(error) if error.may_pass() || error.is_not_found() => {
                                 tracing::debug!(instance = id, place = place.name(), %error, "to be deregistered again");
                             }

@@ -74,6 +74,11 @@ impl Aws {
         self.terminate_alone(node, id.as_str(), write, &mut terminated).await
     }
 
+    /// Finds out whether the deletion would be refused now. Nothing is changed.
+    pub(crate) async fn verify(&self, node: &NodeSnapshot, id: &str, by: Instant) -> Result<(), PortError> {
+        self.next(&Arc::new(node.clone()), id, by, &Terminated::new()).await.map(|_next| ())
+    }
+
     async fn terminate_alone(
         &self,
         node: &Arc<NodeSnapshot>,

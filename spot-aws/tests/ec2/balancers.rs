@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use spot_core::error::ErrorClass;
+use spot_core::error::{ErrorClass, chain};
 use tokio::time::Instant;
 
 use crate::double::{Balancer, Fault, Registration};
@@ -117,6 +117,40 @@ async fn where_nothing_serves_nothing_is_waited_for() {
     world.detach(1, Some(60)).await.unwrap();
     assert!(began.elapsed() < secs(2), "{:?}", began.elapsed());
     assert!(world.aws.writes().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_refuse_the_deletion_is_found_before_anything_is_deregistered() {
+    let world = World::of_group(2, 1);
+    world.change_group("od", |group| group.target_groups.push("attached".to_owned()));
+    world.aws.state().target_groups.insert("attached".to_owned(), serving(&[1, 2], 30));
+    world.survey(&[1]).await;
+    world.change_group("od", |group| group.min = 2);
+    let answer = world.detach(1, Some(60)).await;
+    assert_eq!(class(&answer), ErrorClass::Permanent);
+    let words = chain(&answer.unwrap_err());
+    assert!(words.contains("group_at_minimum") && !words.contains("deregistered"), "{words}");
+    assert_eq!(world.aws.writes(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_refused_after_all_tells_where_the_instance_is_missing_now() {
+    let world = World::of_group(2, 0);
+    world.change_group("od", |group| group.target_groups.push("attached".to_owned()));
+    {
+        let mut state = world.aws.state();
+        state.target_groups.insert("attached".to_owned(), serving(&[1, 2], 30));
+        state.target_groups.insert("other".to_owned(), serving(&[1, 2], 30));
+    }
+    world.detach(1, Some(60)).await.unwrap();
+    world.change_group("od", |group| group.min = 2);
+    let answer = world.delete(1).await;
+    assert_eq!(class(&answer), ErrorClass::Permanent);
+    let words = chain(&answer.unwrap_err());
+    let told = ["group_at_minimum", "deregistered from attached,"].map(|word| words.contains(word));
+    assert!(told == [true, true] && !words.contains("other"), "{words}");
+    let untouched = world.delete(2).await.unwrap_err();
+    assert!(!chain(&untouched).contains("deregistered"), "{untouched}");
 }
 
 #[tokio::test(start_paused = true)]
