@@ -63,7 +63,7 @@ impl Migrator {
                 Freed::Departing(reference)
             } else if freeing(node) == NodeChange::default() {
                 Freed::Untouched(reference)
-            } else if retirer.rewrite(&reference, until, freeing).await {
+            } else if retirer.rewrite(&reference, until, freeing).await.is_ok() {
                 Freed::Released(reference)
             } else {
                 Freed::Failed(reference)

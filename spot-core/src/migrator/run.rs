@@ -484,7 +484,7 @@ impl<'a> Run<'a> {
             .for_each_concurrent(WRITES, async |node| {
                 // What stood in the way was reported; a soft taint that is missing or left is harmless, and
                 // recovery takes it off.
-                let _done: bool = retirer.rewrite(&node, until, change).await;
+                let _written: Result<(), Halted> = retirer.rewrite(&node, until, change).await;
             })
             .await;
     }

@@ -51,24 +51,25 @@ impl Retirer<'_> {
             let back_off = (backing_off == BackingOff::Yes).then(|| BackOff::after(previous, now, initial, max));
             record::releasing(current, recorded.or(known), back_off)
         });
-        self.timed(node, Step::Release, rewrite, |done| (!done).then_some(Halted::Failed)).await
+        self.timed(node, Step::Release, rewrite, |written| written.err()).await.is_ok()
     }
 
-    /// Writes a node, with whatever `change` makes of its current state, until it is done or it is too late. See [`Self::release`].
+    /// Writes a node, with whatever `change` makes of its current state, until it is done, it is too late, or we lead no more.
+    /// See [`Self::release`].
     pub(crate) async fn rewrite(
         &self,
         node: &NodeRef,
         until: Instant,
         change: impl Fn(&NodeSnapshot) -> NodeChange,
-    ) -> bool {
+    ) -> Result<(), Halted> {
         let clock = &self.ports.clock;
         let mut pause = FIRST_PAUSE;
         let mut conflicts = 0;
-        let Some(mut current) = self.live.view().node(node.uid.as_str()).cloned() else { return true };
+        let Some(mut current) = self.live.view().node(node.uid.as_str()).cloned() else { return Ok(()) };
         loop {
             let wanted = change(&current);
             if wanted == NodeChange::default() {
-                return true;
+                return Ok(());
             }
             // Three tries fit, so that one that hangs does not decide it.
             let by = clock.instant() + self.settings.grace_period / 4;
@@ -78,7 +79,7 @@ impl Retirer<'_> {
                 match within(self.ports, by, "writing the node", self.ports.cluster.write_node(&at, &wanted, &write))
                     .await
                 {
-                    Ok(Written::Applied(_) | Written::Gone) => return true,
+                    Ok(Written::Applied(_) | Written::Gone) => return Ok(()),
                     // Somebody else got in between: at once again, unless that goes on and on.
                     Ok(Written::Conflict(newer)) if conflicts < CONFLICTS => {
                         conflicts += 1;
@@ -92,13 +93,16 @@ impl Retirer<'_> {
                 };
             conflicts = 0;
             self.report(&Progress::Problem { node: Some(node.clone()), class: error.class, what: chain(&error) });
-            if error.class == ErrorClass::NotLeader || clock.instant() + pause >= until {
-                return false;
+            if error.class == ErrorClass::NotLeader {
+                return Err(Halted::NotLeader);
+            }
+            if clock.instant() + pause >= until {
+                return Err(Halted::Failed);
             }
             clock.sleep_until(clock.instant() + pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
             // The write may have worked all the same.
-            let Some(newer) = self.live.view().node(node.uid.as_str()).map(Arc::clone) else { return true };
+            let Some(newer) = self.live.view().node(node.uid.as_str()).map(Arc::clone) else { return Ok(()) };
             current = newer;
         }
     }

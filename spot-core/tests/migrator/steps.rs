@@ -82,6 +82,18 @@ fn a_drain_that_is_never_done_is_a_step_that_failed() {
 }
 
 #[test]
+fn a_release_that_the_lost_lead_ends_is_no_failure() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
+    model.with(|world| {
+        world.fault_when(1, Fault::Fail(ErrorClass::Permanent), is_delete);
+        let releases = |call: &Call| matches!(call, Call::WriteNode { change, .. } if change.claim == Edit::Remove);
+        world.fault_when(1, Fault::Fail(ErrorClass::NotLeader), releases);
+    });
+    let steps = steps(&told(&model), "od-1");
+    assert_eq!(steps[4..6], [(Step::Delete, Some(Halted::Failed)), (Step::Release, Some(Halted::NotLeader))]);
+}
+
+#[test]
 fn a_leftover_that_can_not_be_taken_up_again_is_a_step_that_failed() {
     let model =
         WorldBuilder::default().on_demand(1).spot(1).workload(WorkloadSpec::deployment("slow", 2).stop(MINUTE)).build();
