@@ -130,14 +130,11 @@ fn fault_of(subject: Subject, fault: &Fault) -> Finding {
 }
 
 fn schedule(config: &Config) -> Finding {
-    let next = config.schedule.next_after(TokioClock::new().now());
-    match next {
-        Some(next) => Finding::ok(Subject::Schedule, format!("`{}` fires next at {next}", config.schedule)),
-        None => {
-            let detail = format!("`{}` never fires", config.schedule);
-            Finding::failure(Subject::Schedule, detail, Some("correct `schedule`"))
-        }
-    }
+    let Some(next) = config.schedule.next_after(TokioClock::new().now()) else {
+        let detail = format!("`{}` never fires", config.schedule);
+        return Finding::failure(Subject::Schedule, detail, Some("correct `schedule`"));
+    };
+    Finding::ok(Subject::Schedule, format!("`{}` fires next at {next}", config.schedule))
 }
 
 /// Whether the cluster answers, and lets us do what a run does.

@@ -162,8 +162,8 @@ async fn answered(
         let answers = ask(clock.instant() + ROUND).await;
         let next = clock.instant() + PAUSE;
         let refused = answers.iter().find_map(Answer::refusal);
-        let needed = answers.iter().filter(|answer| answer.advice().is_none());
-        let Some(error) = refused.or_else(|| needed.filter_map(|answer| answer.outcome.as_ref().err()).next()) else {
+        let mut needed = answers.iter().filter(|answer| answer.advice().is_none());
+        let Some(error) = refused.or_else(|| needed.find_map(|answer| answer.outcome.as_ref().err())) else {
             for error in answers.iter().filter_map(Answer::advice) {
                 warn!(error = chain(error), "a right is missing: the run goes without what needs it");
             }
