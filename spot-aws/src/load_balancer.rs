@@ -137,11 +137,11 @@ impl Aws {
             let mut serving = Vec::new();
             for place in left {
                 match self.api.serving(place, id, write.by).await {
-                    Ok(Serving::No) => {}
-                    Ok(Serving::Draining) => serving.push(place),
-                    Ok(Serving::Yes) => {
+                    Ok((Serving::No, _)) => {}
+                    Ok((Serving::Draining, _)) => serving.push(place),
+                    Ok((Serving::Yes, targets)) => {
                         serving.push(place);
-                        match self.api.take_out_of(place, id, write).await? {
+                        match self.api.take_out_of(place, id, targets, write).await? {
                             Ok(()) => {
                                 tracing::info!(instance = id, place = place.name(), "deregistered");
                                 self.taken_out(id, place.name());
@@ -253,39 +253,47 @@ impl Api {
         Ok(ours)
     }
 
-    async fn serving(&self, place: Place<'_>, id: &str, by: Instant) -> Result<Serving, CallError> {
+    /// What a place does with an instance, and the targets that it serves if it is a target group.
+    async fn serving(
+        &self,
+        place: Place<'_>,
+        id: &str,
+        by: Instant,
+    ) -> Result<(Serving, Vec<TargetDescription>), CallError> {
         match place {
             Place::TargetGroup(arn) => {
-                let target = TargetDescription::builder().id(id).build();
-                let request = self.balancing.describe_target_health().target_group_arn(arn).targets(target);
-                match self.call(Action::DescribeTargetHealth, by, request.send()).await {
-                    // On several ports, it serves until none of them does.
-                    Ok(answer) => Ok(answer
-                        .target_health_descriptions()
-                        .iter()
-                        .filter_map(types::TargetHealthDescription::target_health)
-                        .map(target_serving)
-                        .max()
-                        .unwrap_or(Serving::No)),
-                    Err(error) if error.code == "InvalidTarget" => Ok(Serving::No),
-                    Err(error) => Err(error),
-                }
+                // All targets: asked for by its ID alone, an instance is told of on the group's own port only.
+                let request = self.balancing.describe_target_health().target_group_arn(arn);
+                let answer = self.call(Action::DescribeTargetHealth, by, request.send()).await?;
+                let targets = answer.target_health_descriptions().iter().filter_map(|one| {
+                    let target = one.target().filter(|target| target.id() == Some(id))?;
+                    Some((one.target_health().map_or(Serving::Yes, target_serving), target))
+                });
+                // On several ports, it serves until none of them does.
+                let most = targets.clone().map(|(serving, _)| serving).max().unwrap_or(Serving::No);
+                let served = targets.filter(|(serving, _)| *serving == Serving::Yes);
+                Ok((most, served.map(|(_, target)| target.clone()).collect()))
             }
             Place::Classic(name) => {
                 let instance = classic::Instance::builder().instance_id(id).build();
                 let request = self.classic.describe_instance_health().load_balancer_name(name).instances(instance);
                 let answer = self.call(Action::DescribeInstanceHealth, by, request.send()).await?;
-                Ok(answer.instance_states().first().map_or(Serving::No, instance_serving))
+                Ok((answer.instance_states().first().map_or(Serving::No, instance_serving), Vec::new()))
             }
         }
     }
 
-    async fn take_out_of(&self, place: Place<'_>, id: &str, write: &Write) -> Result<Result<(), CallError>, PortError> {
+    async fn take_out_of(
+        &self,
+        place: Place<'_>,
+        id: &str,
+        targets: Vec<TargetDescription>,
+        write: &Write,
+    ) -> Result<Result<(), CallError>, PortError> {
         match place {
             Place::TargetGroup(arn) => {
                 let once = aws_sdk_elasticloadbalancingv2::Config::builder().retry_config(RetryConfig::disabled());
-                let target = TargetDescription::builder().id(id).build();
-                let request = self.balancing.deregister_targets().target_group_arn(arn).targets(target);
+                let request = self.balancing.deregister_targets().target_group_arn(arn).set_targets(Some(targets));
                 let request = request.customize().config_override(once).send();
                 Ok(self.write(Action::DeregisterTargets, write, request).await?.map(|_| ()))
             }

@@ -89,6 +89,25 @@ async fn an_instance_is_taken_out_of_its_groups_and_its_clusters_balancers_and_o
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_instance_is_taken_out_on_every_port_on_which_it_is_registered() {
+    let world = World::of_group(2, 0);
+    world.change_group("od", |group| group.target_groups.extend(["own".to_owned(), "other".to_owned()]));
+    let on = |number, port| ((id(number), port), Registration::Serving);
+    let own = Balancer { elsewhere: [on(1, 8080), on(2, 8080)].into(), ..serving(&[1, 2], 30) };
+    let other = Balancer { elsewhere: [on(1, 8080), on(1, 9090)].into(), ..serving(&[], 30) };
+    world.aws.state().target_groups.extend([("own".to_owned(), own), ("other".to_owned(), other)]);
+    let began = Instant::now();
+    world.detach(1, Some(60)).await.unwrap();
+    assert!(began.elapsed() >= secs(30), "they drain first: {:?}", began.elapsed());
+    let state = world.aws.state();
+    let (own, other) = (&state.target_groups["own"], &state.target_groups["other"]);
+    assert!(own.registered.keys().eq([&id(2)]) && own.elsewhere.keys().eq([&(id(2), 8080)]), "{own:?}");
+    assert!(other.elsewhere.is_empty(), "{other:?}");
+    drop(state);
+    assert_eq!(world.aws.count(DEREGISTER), 2, "once each");
+}
+
+#[tokio::test(start_paused = true)]
 async fn draining_without_end_is_waited_for_as_long_as_was_said() {
     let mut settings = settings();
     settings.load_balancer = (secs(60), secs(120));

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tokio::time::Instant;
-
 use super::state::{Balancer, Registration, State};
 use super::wire::{Answer, Refusal, Request, list, tag};
+
+/// The port of every target group.
+const PORT: u16 = 80;
 
 pub(crate) fn answer(state: &mut State, request: &Request) -> Result<Answer, Refusal> {
     match request.name.as_str() {
@@ -40,7 +41,10 @@ pub(crate) fn answer_classic(state: &mut State, request: &Request) -> Result<Ans
             let Some(balancer) = state.classic.get_mut(&name) else {
                 return Err(Refusal::new(400, "LoadBalancerNotFound", format!("There is no load balancer {name}")));
             };
-            drain(balancer, request.params.get("Instances.member.1.InstanceId"));
+            if let Some(registration) = balancer.registered.get_mut(request.params.get("Instances.member.1.InstanceId"))
+            {
+                registration.drain(balancer.draining);
+            }
             Ok(request.query(&list("Instances", "member", [])))
         }
         other => panic!("no call of classic load balancing: {other}"),
@@ -81,22 +85,50 @@ fn target_group<'a>(state: &'a mut State, request: &Request) -> Result<&'a mut B
     state.target_groups.get_mut(arn).ok_or_else(unknown)
 }
 
+/// Targets that are asked for are told of on the port that is said, or else the group's own; without, all are.
 fn health(state: &mut State, request: &Request) -> Result<Answer, Refusal> {
-    let id = request.params.get("Targets.member.1.Id").to_owned();
-    let (health, reason) = match target_group(state, request)?.registered.get(&id) {
-        None => ("unused", "Target.NotRegistered"),
-        Some(Registration::Serving) => ("healthy", ""),
-        Some(Registration::DrainingUntil(_)) => ("draining", "Target.DeregistrationInProgress"),
+    let asked = targets(request);
+    let group = target_group(state, request)?;
+    let own = group.registered.iter().map(|(id, registration)| ((id.clone(), PORT), registration));
+    let elsewhere = group.elsewhere.iter().map(|(target, registration)| (target.clone(), registration));
+    let all: BTreeMap<_, _> = own.chain(elsewhere).collect();
+    let asked = if asked.is_empty() { all.keys().cloned().collect() } else { asked };
+    let one = |target: (String, u16)| {
+        let (health, reason) = match all.get(&target) {
+            None => ("unused", "Target.NotRegistered"),
+            Some(Registration::Serving) => ("healthy", ""),
+            Some(Registration::DrainingUntil(_)) => ("draining", "Target.DeregistrationInProgress"),
+        };
+        let reason = if reason.is_empty() { String::new() } else { tag("Reason", reason) };
+        let target = tag("Target", tag("Id", target.0) + &tag("Port", target.1));
+        target + &tag("TargetHealth", tag("State", health) + &reason)
     };
-    let reason = if reason.is_empty() { String::new() } else { tag("Reason", reason) };
-    let one = tag("Target", tag("Id", &id)) + &tag("TargetHealth", tag("State", health) + &reason);
-    Ok(request.query(&list("TargetHealthDescriptions", "member", [one])))
+    Ok(request.query(&list("TargetHealthDescriptions", "member", asked.into_iter().map(one))))
 }
 
 fn deregister(state: &mut State, request: &Request) -> Result<Answer, Refusal> {
-    let id = request.params.get("Targets.member.1.Id").to_owned();
-    drain(target_group(state, request)?, &id);
+    let targets = targets(request);
+    if targets.is_empty() {
+        return Err(Refusal::new(400, "ValidationError", "At least one target must be specified"));
+    }
+    let group = target_group(state, request)?;
+    for (id, port) in targets {
+        let draining = group.draining;
+        let registration =
+            if port == PORT { group.registered.get_mut(&id) } else { group.elsewhere.get_mut(&(id, port)) };
+        if let Some(registration) = registration {
+            registration.drain(draining);
+        }
+    }
     Ok(request.query(""))
+}
+
+/// The targets that are named; one without a port is on the group's own.
+fn targets(request: &Request) -> Vec<(String, u16)> {
+    let field = |at: u32, name: &str| request.params.get(&format!("Targets.member.{at}.{name}")).to_owned();
+    let target =
+        |at| Some((field(at, "Id"), field(at, "Port").parse().unwrap_or(PORT))).filter(|(id, _)| !id.is_empty());
+    (1..).map_while(target).collect()
 }
 
 fn instance_health(state: &State, request: &Request) -> Result<Answer, Refusal> {
@@ -113,13 +145,4 @@ fn instance_health(state: &State, request: &Request) -> Result<Answer, Refusal> 
     };
     let one = tag("InstanceId", id) + &tag("State", health) + &tag("Description", words);
     Ok(request.query(&list("InstanceStates", "member", [one])))
-}
-
-fn drain(balancer: &mut Balancer, id: &str) {
-    let until = Instant::now() + balancer.draining;
-    if let Some(registration) = balancer.registered.get_mut(id)
-        && matches!(registration, Registration::Serving)
-    {
-        *registration = Registration::DrainingUntil(until);
-    }
 }

@@ -141,12 +141,31 @@ pub(crate) struct State {
     pub(crate) lag: Duration,
     /// Instances that a group or fleet launched by itself.
     pub(crate) launched: Vec<String>,
+impl Registration {
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Serving => true,
+            Self::DrainingUntil(until) => Instant::now() < *until,
+        }
+    }
+
+    /// Lets what is under way end.
+    pub(crate) fn drain(&mut self, draining: Duration) {
+        if matches!(self, Self::Serving) {
+            *self = Self::DrainingUntil(Instant::now() + draining);
+        }
+    }
+}
+
     /// Instances that a group or fleet terminated by itself.
     pub(crate) victims: Vec<String>,
     /// How often a group's desired capacity was lowered.
     pub(crate) decrements: u32,
     /// The largest page that is answered; zero: whatever was asked for.
+    /// Instances on its own port.
     pub(crate) page: usize,
+    /// Those of a target group on another port.
+    pub(crate) elsewhere: BTreeMap<(String, u16), Registration>,
 }
 
 impl State {
@@ -175,10 +194,8 @@ impl State {
             }
         }
         for balancer in self.target_groups.values_mut().chain(self.classic.values_mut()) {
-            balancer.registered.retain(|_, registration| match registration {
-                Registration::Serving => true,
-                Registration::DrainingUntil(until) => Instant::now() < *until,
-            });
+            balancer.registered.retain(|_, registration| registration.is_there());
+            balancer.elsewhere.retain(|_, registration| registration.is_there());
         }
         let names: Vec<_> = self.groups.keys().cloned().collect();
         for name in names {
