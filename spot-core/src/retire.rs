@@ -158,8 +158,8 @@ pub(crate) struct Retirement {
     /// Its deletion was accepted in this retirement, or may have been.
     pub(crate) deleted: bool,
     pub(crate) evictions: usize,
-    /// What has to settle; nothing if no pod was evicted.
-    pub(crate) awaited: Awaited,
+    /// What has to settle; none if certainly no pod was evicted.
+    pub(crate) awaited: Option<Awaited>,
 }
 
 /// Why the work on a node stops before its end.
@@ -291,6 +291,15 @@ impl Retirer<'_> {
             Halt::Stopped => End::Stopped,
             Halt::NotLeader => End::NotLeader,
         }
+    }
+
+    /// What a retirement of this node is about to disturb, and what an earlier process that claimed it has disturbed.
+    pub(crate) fn awaited(&self, node: &NodeSnapshot, claim: Option<&Claim>, force: Force) -> Awaited {
+        let mut awaited = Awaited::of(&self.live.view(), &node.name, self.rules, force);
+        if let Some(claim) = claim {
+            awaited.since(claim.since);
+        }
+        awaited
     }
 
     /// Works on a step, and reports its beginning and its end, whichever that is.

@@ -8,12 +8,12 @@ use crate::capacity::Class;
 use crate::claim::{ClaimStep, Machine, Owner};
 use crate::cloud::InstanceState;
 use crate::decision::{self, KnownNodes};
+use crate::drain::plan::Force;
 use crate::error::{Cause, Failure, RunError, chain};
 use crate::node::{ClaimAnnotation, Node, NodeSnapshot};
 use crate::progress::{Halted, Outcome, Progress, Step};
 use crate::retire::release::BackingOff;
 use crate::retire::{End, Purpose, Retirement, Target, record};
-use crate::settle::Awaited;
 use crate::wait::{REQUEST, within};
 
 /// What is to become of a leftover.
@@ -79,6 +79,9 @@ impl Run<'_> {
             // To claim it again is what failed.
             retirer.timed(&reference, Step::Claim, async {}, |()| Some(Halted::Failed)).await;
         }
+        // An earlier process may have moved its pods.
+        let claim = record::ours(node, &Owner::Migrator);
+        let awaited = claim.is_some().then(|| retirer.awaited(node, claim, Force::Planned));
         let released = retirer.release(&reference, &Owner::Migrator, None, backing_off).await;
         let (node, said) = (reference.clone(), why.to_owned());
         let (told, end) = match backing_off {
@@ -91,7 +94,7 @@ impl Run<'_> {
         if released {
             self.tell(&told);
         }
-        Ok(Retirement { node: reference, end, deleted: false, evictions: 0, awaited: Awaited::default() })
+        Ok(Retirement { node: reference, end, deleted: false, evictions: 0, awaited })
     }
 
     async fn assess(&self, node: &Arc<NodeSnapshot>) -> Result<Leftover, RunError> {

@@ -38,7 +38,7 @@ type Node = Arc<NodeSnapshot>;
 /// What retirements disturbed.
 #[derive(Default)]
 pub(super) struct Disturbed {
-    /// The nodes that pods were moved off.
+    /// The nodes that pods were moved off, or may have been.
     pub(super) nodes: Vec<NodeRef>,
     /// What has to be as it was before.
     awaited: Awaited,
@@ -210,7 +210,7 @@ impl<'a> Run<'a> {
     /// Takes the end of a retirement into the report.
     pub(super) fn record(&mut self, retirement: Retirement) -> Disturbed {
         let Retirement { node, end, deleted, evictions, awaited } = retirement;
-        let moved = evictions > 0 || matches!(end, End::Retired);
+        let moved = awaited.is_some() || matches!(end, End::Retired);
         let nodes = if moved { vec![node.clone()] } else { Vec::new() };
         self.report.evictions += evictions;
         // The day's limit is one of deletions that were accepted, whenever the node goes.
@@ -237,7 +237,7 @@ impl<'a> Run<'a> {
             End::Paused => self.facts.paused = true,
             End::Postponed | End::Vanished | End::Overtaken | End::Stopped | End::NotLeader => {}
         }
-        Disturbed { nodes, awaited }
+        Disturbed { nodes, awaited: awaited.unwrap_or_default() }
     }
 
     /// Waits until what was disturbed runs elsewhere, and compares: an outcome if that ends the run. It is a step of

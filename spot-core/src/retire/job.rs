@@ -64,10 +64,7 @@ impl<'a> Job<'a> {
     pub(super) fn new(retirer: Retirer<'a>, target: Target, purpose: &'a Purpose) -> Self {
         let Target { node, machine } = target;
         let claim = record::ours(&node, &purpose.owner()).cloned();
-        let mut awaited = Awaited::of(&retirer.live.view(), &node.name, retirer.rules, purpose.force());
-        if let Some(claim) = &claim {
-            awaited.since(claim.since);
-        }
+        let awaited = retirer.awaited(&node, claim.as_ref(), purpose.force());
         Self {
             retirer,
             purpose,
@@ -99,10 +96,10 @@ impl<'a> Job<'a> {
         self.deleting
     }
 
-    /// How many evictions were accepted, and what has to settle: nothing if certainly none was.
-    pub(super) fn into_disturbed(self) -> (usize, Awaited) {
+    /// How many evictions were accepted, and what has to settle: none if certainly none was.
+    pub(super) fn into_disturbed(self) -> (usize, Option<Awaited>) {
         let Evictions { accepted, possible } = self.evictions;
-        (accepted, if possible { self.awaited } else { Awaited::default() })
+        (accepted, possible.then_some(self.awaited))
     }
 
     pub(super) async fn work(&mut self) -> Result<(), Halt> {

@@ -63,6 +63,50 @@ fn a_recovered_nodes_pods_settle_before_the_next_node_is_begun() {
     assert_eq!(*begun.lock().unwrap(), [0], "all pods ran when the second node was claimed");
 }
 
+/// Its pods were evicted by a process that is gone, and are not moved again; they have to run elsewhere all the same.
+#[test]
+fn the_pods_of_a_released_leftover_settle_before_the_next_leftover_is_taken_up() {
+    let slow = |name: &str, node: &str| {
+        let spread = WorkloadSpec::deployment(name, 2).selects("own", node);
+        spread.stop(2 * MINUTE).start_up(10 * MINUTE)
+    };
+    let node = |class, own: &str| NodeSpec::new(class).label("own", own);
+    let oldest = NodeSpec { age: Duration::from_hours(9), ..node(Class::OnDemand, "one") };
+    let model = WorldBuilder::default()
+        .node(oldest.named("od-1"))
+        .node(node(Class::OnDemand, "two").named("od-2"))
+        .node(node(Class::Spot, "one"))
+        .node(node(Class::Spot, "two"))
+        .workload(slow("one", "one"))
+        .workload(slow("two", "two"))
+        .build();
+    let mut both = settings();
+    both.policy.budgets.at_once = 2;
+    let process = model.process();
+    model.with(|world| {
+        let id = process.id();
+        world.later(Duration::from_secs(20), move |world| world.kill_process(id));
+    });
+    assert!(matches!(try_once(&model, &process, &both), Err(Halt::Killed)));
+    model.with(|world| world.annotate_node("od-1", key::DO_NOT_MIGRATE, Some("true")));
+    let unready = Arc::new(Mutex::new(None));
+    let seen = Arc::clone(&unready);
+    model.with(|world| {
+        world.after_each_call(move |world, record| {
+            let taken_up = matches!(&record.call, Call::WriteNode { node, change }
+                if &*node.name == "od-2" && change.claim != spot_core::ports::Edit::Remove);
+            if taken_up {
+                let pods = world.view().pods().filter(|pod| pod.name.starts_with("one"));
+                let count = pods.filter(|pod| pod.is_active() && !pod.ready).count();
+                seen.lock().unwrap().get_or_insert(count);
+            }
+        });
+    });
+    let report = once(&model, &both);
+    assert_eq!((names(&report.retired), report.failed.len()), (vec!["od-2"], 1), "{report:?}");
+    assert_eq!(*unready.lock().unwrap(), Some(0), "all pods of the first ran when the second was taken up");
+}
+
 /// A lone pod, and the answer to its eviction is lost: it went all the same.
 #[test]
 fn an_eviction_whose_answer_was_lost_is_settled_too() {
