@@ -52,7 +52,8 @@ pub enum Command {
     Plan(PlanArgs),
     /// Ask whether everything is there that a run needs; change nothing.
     ///
-    /// Configuration, schedule, cluster, rights and cloud, each with what would help. Exits with 1 if a run would fail.
+    /// Configuration, schedule, cluster, rights and cloud, each with what would help. Exits with 1 if a run would not
+    /// begin. Of the cloud only that is asked which has no effect: not every right that is missing shows here.
     Check(CheckArgs),
     /// Run the real migrator against a model of a cluster, under virtual time.
     ///

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use spot_aws::Action;
+use spot_aws::{Action, AwsSettings};
 use spot_core::error::ErrorClass;
 
 use crate::double::{Fault, allowed};
-use crate::support::{World, secs};
+use crate::support::{World, id, secs, settings};
 
 #[test]
 fn the_policy_allows_exactly_the_calls_that_are_made() {
@@ -33,7 +33,51 @@ async fn check_asks_without_changing_anything() {
     let world = World::of_group(3, 0);
     let checked = world.provider.check(world.by(60)).await;
     assert!(checked.iter().all(|one| one.outcome.is_ok()), "{checked:?}");
-    assert!(checked.len() >= 7 && world.aws.writes().is_empty());
+    assert!(checked.len() >= 8 && world.aws.writes().is_empty());
+    let dispensable: Vec<_> = checked.iter().filter(|one| one.dispensable).map(|one| one.action).collect();
+    assert_eq!(dispensable, [Action::DescribeFleets, Action::DescribeSpotFleetRequests], "there may be no fleets");
+}
+
+/// What became of the question whether instances may be terminated; none: it was not asked.
+async fn terminating(world: &World) -> Option<Result<(), ErrorClass>> {
+    let checked = world.provider.check(world.by(60)).await;
+    let asked = checked.into_iter().find(|one| one.action == Action::TerminateInstances)?;
+    assert!(!asked.dispensable);
+    Some(asked.outcome.map_err(|error| error.class))
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_has_ec2_say_whether_it_would_terminate_an_instance_and_terminates_none() {
+    let world = World::of_group(1, 0);
+    assert_eq!(terminating(&world).await, Some(Ok(())));
+    world.change_instance(1, |instance| instance.protected = true);
+    assert_eq!(terminating(&world).await, Some(Ok(())), "that is no want of a right");
+    world.aws.fail("ec2:TerminateInstances", Fault::Denied, 1);
+    assert_eq!(terminating(&world).await, Some(Err(ErrorClass::Denied)));
+    assert!(world.aws.writes().is_empty());
+    assert_eq!(world.aws.state().instances[&id(1)].state, "running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_finds_that_no_instance_is_tagged_for_the_cluster() {
+    for required in [true, false] {
+        let mut world = World::with(AwsSettings { require_cluster_tag: required, ..settings() });
+        world.on_demand(1).on_demand(2);
+        world.change_instance(1, |instance| instance.tags.retain(|key, _| !key.starts_with("kubernetes.io/cluster/")));
+        world.change_instance(2, |instance| instance.state = "terminated");
+        let checked = world.provider.check(world.by(60)).await;
+        assert!(checked.iter().all(|one| one.action != Action::TerminateInstances), "there is none to ask about");
+        let described = checked.into_iter().find(|one| one.action == Action::DescribeInstances).unwrap();
+        match described.outcome {
+            Ok(()) => assert!(!required),
+            Err(error) => {
+                assert!(required && error.class == ErrorClass::Permanent);
+                let expected = "no instance of region eu-west-1 is tagged for cluster prod: look at \
+                                `cloudProvider.aws.region` and `cloudProvider.aws.clusterName`";
+                assert_eq!(error.to_string(), expected);
+            }
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

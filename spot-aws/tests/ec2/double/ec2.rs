@@ -41,22 +41,36 @@ fn instances(state: &State, request: &Request) -> Result<Answer, Refusal> {
             return Err(unknown(id));
         }
     }
-    let mut filtered = None;
-    if request.params.get("Filter.1.Name") == "instance-id" {
-        let values = request.params.list("Filter.1.Value");
+    let mut filters = Vec::new();
+    for at in 1.. {
+        let name = request.params.get(&format!("Filter.{at}.Name"));
+        if name.is_empty() {
+            break;
+        }
+        let values = request.params.list(&format!("Filter.{at}.Value"));
         if values.len() > 200 {
             return Err(Refusal::new(400, "FilterLimitExceeded", "The maximum number of filter values is 200"));
         }
-        values.iter().try_for_each(|id| well_formed(id))?;
-        filtered = Some(values);
+        if name == "instance-id" {
+            values.iter().try_for_each(|id| well_formed(id))?;
+        }
+        filters.push((name, values));
     }
     let size = match (state.page, request.params.get("MaxResults").parse()) {
         (0, asked) => asked.unwrap_or(1000),
         (page, _) => page,
     };
     let from: usize = request.params.get("NextToken").parse().unwrap_or_default();
-    let asked = |id: &String| filtered.as_ref().map_or_else(|| ids.is_empty() || ids.contains(id), |f| f.contains(id));
-    let matching: Vec<_> = state.instances.iter().filter(|(id, _)| asked(id)).collect();
+    let passes = |id: &String, instance: &Instance| {
+        filters.iter().all(|(name, values)| match name.strip_prefix("tag:") {
+            Some(key) => instance.tags.get(key).is_some_and(|value| values.contains(value)),
+            None if *name == "instance-id" => values.contains(id),
+            None if *name == "instance-state-name" => values.iter().any(|state| *state == instance.state),
+            None => panic!("no filter of EC2 that is known here: {name}"),
+        })
+    };
+    let asked = |(id, instance): &(&String, &Instance)| (ids.is_empty() || ids.contains(id)) && passes(id, instance);
+    let matching: Vec<_> = state.instances.iter().filter(asked).collect();
     let page = matching.iter().skip(from).take(size);
     let reservations = page.map(|(id, instance)| list("instancesSet", "item", [described(id, instance)]));
     let mut content = list("reservationSet", "item", reservations);
@@ -104,6 +118,10 @@ fn terminate(state: &mut State, request: &Request) -> Result<Answer, Refusal> {
             return Err(Refusal::new(400, "OperationNotPermitted", words));
         }
     }
+    if request.params.get("DryRun") == "true" {
+        let words = "Request would have succeeded, but DryRun flag is set.";
+        return Err(Refusal::new(412, "DryRunOperation", words));
+    }
     for id in &ids {
         state.shut_down(id);
     }
@@ -116,8 +134,23 @@ fn fleet<'a>(state: &'a State, id: &str) -> Result<&'a Fleet, Refusal> {
     state.fleets.get(id).ok_or_else(unknown)
 }
 
+/// The fleets that are asked for, or a page of all of the kind but instant ones, and the token of the next.
+fn asked_fleets(state: &State, request: &Request, key: &str, kind: &str) -> (Vec<String>, String) {
+    let ids = request.params.list(key);
+    if !ids.is_empty() {
+        return (ids, String::new());
+    }
+    let size = if state.page == 0 { request.params.get("MaxResults").parse().unwrap_or(100) } else { state.page };
+    let from: usize = request.params.get("NextToken").parse().unwrap_or_default();
+    let listed = state.fleets.iter().filter(|(id, fleet)| id.starts_with(kind) && fleet.kind != "instant");
+    let mut listed = listed.map(|(id, _)| id.clone()).skip(from);
+    let page = listed.by_ref().take(size).collect();
+    let next = if listed.next().is_some() { tag("nextToken", from + size) } else { String::new() };
+    (page, next)
+}
+
 fn fleets(state: &State, request: &Request) -> Result<Answer, Refusal> {
-    let ids = request.params.list("FleetId");
+    let (ids, next) = asked_fleets(state, request, "FleetId", "fleet-");
     let one = |id: &String| {
         let fleet = fleet(state, id)?;
         let capacity = tag("totalTargetCapacity", fleet.target)
@@ -133,11 +166,11 @@ fn fleets(state: &State, request: &Request) -> Result<Answer, Refusal> {
         Ok(one)
     };
     let fleets = ids.iter().map(one).collect::<Result<Vec<_>, _>>()?;
-    Ok(request.ec2(&list("fleetSet", "item", fleets)))
+    Ok(request.ec2(&(list("fleetSet", "item", fleets) + &next)))
 }
 
 fn spot_fleets(state: &State, request: &Request) -> Result<Answer, Refusal> {
-    let ids = request.params.list("SpotFleetRequestId");
+    let (ids, next) = asked_fleets(state, request, "SpotFleetRequestId", "sfr-");
     let one = |id: &String| {
         let fleet = fleet(state, id)?;
         let offers =
@@ -150,7 +183,7 @@ fn spot_fleets(state: &State, request: &Request) -> Result<Answer, Refusal> {
         Ok(one)
     };
     let fleets = ids.iter().map(one).collect::<Result<Vec<_>, _>>()?;
-    Ok(request.ec2(&list("spotFleetRequestConfigSet", "item", fleets)))
+    Ok(request.ec2(&(list("spotFleetRequestConfigSet", "item", fleets) + &next)))
 }
 
 fn members(state: &State, request: &Request, key: &str) -> Result<Answer, Refusal> {

@@ -101,7 +101,8 @@ impl Aws {
     /// Calls that change something, in their order.
     pub(crate) fn writes(&self) -> Vec<Call> {
         let reads = |call: &Call| call.action.split_once(":Describe").is_some();
-        self.calls().into_iter().filter(|call| !reads(call)).collect()
+        let asks = |call: &Call| call.params.get("DryRun").is_some_and(|dry| dry == "true");
+        self.calls().into_iter().filter(|call| !reads(call) && !asks(call)).collect()
     }
 
     /// Has the next so many calls of this action fail.
