@@ -7,6 +7,7 @@ mod operator;
 mod recovery;
 mod remember;
 mod run;
+mod soft_taint;
 
 use std::future::Future;
 use std::pin::pin;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use futures::stream::{self, FuturesUnordered, StreamExt};
+use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::{Settings, run_error};
 use crate::capacity::Class;
@@ -20,7 +20,7 @@ use crate::node::{NodeRef, NodeSnapshot, Uid};
 use crate::ports::{Instant, Live, Ports};
 use crate::progress::{Halted, Outcome, Progress, Report, Step};
 use crate::reason::ReasonKind;
-use crate::retire::{End, Purpose, Retirement, Retirer, Target, record};
+use crate::retire::{End, Purpose, Retirement, Retirer, Target};
 use crate::settle::{Awaited, REPLACEMENT};
 use crate::stop::Stop;
 use crate::view::{Revision, View};
@@ -28,12 +28,10 @@ use crate::wait::{self, REQUEST, within};
 
 /// How long the cloud may take to say what it knows of all nodes.
 const SURVEY: Duration = Duration::from_mins(2);
-/// Nodes that are written side by side when many need the same small change.
-const WRITES: usize = 16;
 /// How often transient reasons are judged again though nothing changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
-type Node = Arc<NodeSnapshot>;
+pub(super) type Node = Arc<NodeSnapshot>;
 
 /// What retirements disturbed.
 #[derive(Default)]
@@ -447,46 +445,6 @@ impl<'a> Run<'a> {
                 self.tell(&Progress::Exposed { exposed });
             }
         }
-    }
-
-    /// Puts the soft taint on the nodes that may go after these, once a run, so that pods move only once.
-    async fn soften(&self, view: &View, first: &[Target]) {
-        if self.facts.begun > 0 {
-            return;
-        }
-        let budgets = &self.settings.policy.budgets;
-        let most = budgets.per_run.unwrap_or(usize::MAX);
-        let later: Vec<NodeRef> = self
-            .judgement(view)
-            .verdicts()
-            .into_iter()
-            .filter(|(_, verdict)| *verdict == Verdict::Eligible)
-            .take(most)
-            .filter(|(node, _)| first.iter().all(|target| target.node.uid != node.uid))
-            .map(|(node, _)| node.reference())
-            .collect();
-        let now = self.ports.clock.now();
-        self.rewrite_all(later, |node| record::softening(node, now)).await;
-    }
-
-    /// Takes the soft taint off every node that has it.
-    pub(super) async fn harden(&self) {
-        let soft = |node: &&Node| node.taints.iter().any(record::is_leaving);
-        let nodes = self.live.view().nodes().iter().filter(soft).map(|node| node.reference()).collect();
-        self.rewrite_all(nodes, record::hardening).await;
-    }
-
-    async fn rewrite_all(&self, nodes: Vec<NodeRef>, change: impl Fn(&NodeSnapshot) -> crate::ports::NodeChange) {
-        let retirer = self.retirer();
-        let until = self.ports.clock.instant() + self.settings.retire.grace_period;
-        let change = &change;
-        stream::iter(nodes)
-            .for_each_concurrent(WRITES, async |node| {
-                // What stood in the way was reported; a soft taint that is missing or left is harmless, and
-                // recovery takes it off.
-                let _written: Result<(), Halted> = retirer.rewrite(&node, until, change).await;
-            })
-            .await;
     }
 }
 

@@ -1,0 +1,56 @@
+//! The soft taint on the nodes that may still go while a run lasts, so that pods move only once.
+
+use futures::stream::{self, StreamExt};
+
+use super::run::{Node, Run};
+use crate::judge::Verdict;
+use crate::node::{NodeRef, NodeSnapshot};
+use crate::ports::NodeChange;
+use crate::progress::Halted;
+use crate::retire::{Target, record};
+use crate::view::View;
+
+/// Nodes that are written side by side when many need the same small change.
+const WRITES: usize = 16;
+
+impl Run<'_> {
+    /// Puts the soft taint on the nodes that may go after these, once a run, so that pods move only once.
+    pub(super) async fn soften(&self, view: &View, first: &[Target]) {
+        if self.facts.begun > 0 {
+            return;
+        }
+        let budgets = &self.settings.policy.budgets;
+        let most = budgets.per_run.unwrap_or(usize::MAX);
+        let later: Vec<NodeRef> = self
+            .judgement(view)
+            .verdicts()
+            .into_iter()
+            .filter(|(_, verdict)| *verdict == Verdict::Eligible)
+            .take(most)
+            .filter(|(node, _)| first.iter().all(|target| target.node.uid != node.uid))
+            .map(|(node, _)| node.reference())
+            .collect();
+        let now = self.ports.clock.now();
+        self.rewrite_all(later, |node| record::softening(node, now)).await;
+    }
+
+    /// Takes the soft taint off every node that has it.
+    pub(super) async fn harden(&self) {
+        let soft = |node: &&Node| node.taints.iter().any(record::is_leaving);
+        let nodes = self.live.view().nodes().iter().filter(soft).map(|node| node.reference()).collect();
+        self.rewrite_all(nodes, record::hardening).await;
+    }
+
+    async fn rewrite_all(&self, nodes: Vec<NodeRef>, change: impl Fn(&NodeSnapshot) -> NodeChange) {
+        let retirer = self.retirer();
+        let until = self.ports.clock.instant() + self.settings.retire.grace_period;
+        let change = &change;
+        stream::iter(nodes)
+            .for_each_concurrent(WRITES, async |node| {
+                // What stood in the way was reported; a soft taint that is missing or left is harmless, and
+                // recovery takes it off.
+                let _written: Result<(), Halted> = retirer.rewrite(&node, until, change).await;
+            })
+            .await;
+    }
+}
