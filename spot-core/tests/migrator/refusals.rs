@@ -8,12 +8,15 @@ use spot_core::reason::{Reason, ReasonKind};
 
 use super::*;
 
+/// Nodes, each with why it was refused.
+type Refused = Vec<(String, Vec<ReasonKind>)>;
+
 /// What a run tells: the refused nodes with their reasons, and the counts of its last judgement.
-fn told(model: &Model, settings: &Settings) -> (Vec<(String, Vec<ReasonKind>)>, BTreeMap<ReasonKind, usize>) {
+fn told(model: &Model, settings: &Settings) -> (Refused, BTreeMap<ReasonKind, usize>) {
     let notes = Notes::default();
     let migrator = Migrator::new(model.process().ports_alone(Arc::new(notes.clone())), settings.clone());
     let run = model::block_on(model, async { migrator.once(&Stop::default()).await });
-    run.expect("it ends").expect("the run can be made");
+    let _report = run.expect("it ends").expect("the run can be made");
     let (mut refused, mut counted) = (Vec::new(), BTreeMap::new());
     for event in notes.all() {
         match event {
