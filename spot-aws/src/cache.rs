@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use spot_core::ports::Instant;
 
 use crate::group::Group;
-use crate::instance::{FleetId, Instance};
+use crate::instance::{FleetId, Instance, Keeper};
 use crate::maintain::Fleet;
 use crate::survey::Known;
 
@@ -54,7 +54,8 @@ impl<K: Ord + Clone, V: Clone> Shelf<K, V> {
 pub(crate) struct Cache {
     pub(crate) instances: Shelf<String, Instance>,
     pub(crate) groups: Shelf<String, Group>,
-    pub(crate) fleets: Shelf<FleetId, Fleet>,
+    /// None where there is none, or one that keeps nothing.
+    pub(crate) fleets: Shelf<FleetId, Option<Fleet>>,
 }
 
 impl Cache {
@@ -62,6 +63,10 @@ impl Cache {
     pub(crate) fn keep_only(&mut self, known: &Known) {
         self.instances.keep_only(&known.instances);
         self.groups.keep_only(&known.groups);
-        self.fleets.keep_only(&known.fleets);
+        let fleets = known.instances.values().filter_map(|instance| match &instance.keeper {
+            Keeper::Fleet(fleet) => Some((fleet.clone(), ())),
+            Keeper::Group(_) | Keeper::Nobody => None,
+        });
+        self.fleets.keep_only(&fleets.collect::<BTreeMap<_, _>>());
     }
 }

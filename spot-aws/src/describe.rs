@@ -154,37 +154,46 @@ impl Api {
         Ok(holding.filter_map(|hook| hook.lifecycle_hook_name().map(str::to_owned)).collect())
     }
 
-    /// Describes fleets of both kinds; those that are gone are absent.
-    pub(crate) async fn fleets(
+    /// Describes those EC2 Fleets that are wanted. Those that are gone are absent, and so are instant ones, which keep
+    /// nothing: provisioners make one a node. So all are listed, instead of each being asked for.
+    pub(crate) async fn ec2_fleets(
         &self,
-        ids: &BTreeSet<FleetId>,
+        wanted: &BTreeSet<FleetId>,
         by: Instant,
     ) -> Result<BTreeMap<FleetId, Fleet>, CallError> {
         let mut found = BTreeMap::new();
-        for id in ids {
-            let fleet = match id {
-                FleetId::Ec2(id) => self.ec2_fleet(id, by).await,
-                FleetId::Spot(id) => self.spot_fleet(id, by).await,
-            };
-            match fleet {
-                Ok(fleet) => found.extend(fleet.map(|fleet| (id.clone(), fleet))),
-                Err(error) if error.is_not_found() => {}
-                Err(error) => return Err(error),
+        let mut token = None;
+        loop {
+            let request = self.ec2.describe_fleets().set_next_token(token);
+            let page = self.call(Action::DescribeFleets, by, request.send()).await?;
+            let fleets = page.fleets().iter().filter_map(Fleet::of_ec2).filter(|fleet| wanted.contains(&fleet.id));
+            found.extend(fleets.map(|fleet| (fleet.id.clone(), fleet)));
+            token = page.next_token().filter(|token| !token.is_empty()).map(str::to_owned);
+            if token.is_none() {
+                return Ok(found);
             }
         }
-        Ok(found)
     }
 
-    async fn ec2_fleet(&self, id: &str, by: Instant) -> Result<Option<Fleet>, CallError> {
-        let request = self.ec2.describe_fleets().fleet_ids(id);
-        let answer = self.call(Action::DescribeFleets, by, request.send()).await?;
-        Ok(answer.fleets().first().and_then(Fleet::of_ec2))
-    }
-
-    async fn spot_fleet(&self, id: &str, by: Instant) -> Result<Option<Fleet>, CallError> {
-        let request = self.ec2.describe_spot_fleet_requests().spot_fleet_request_ids(id);
-        let answer = self.call(Action::DescribeSpotFleetRequests, by, request.send()).await?;
-        Ok(answer.spot_fleet_request_configs().first().and_then(Fleet::of_spot))
+    /// The same of Spot Fleets.
+    pub(crate) async fn spot_fleets(
+        &self,
+        wanted: &BTreeSet<FleetId>,
+        by: Instant,
+    ) -> Result<BTreeMap<FleetId, Fleet>, CallError> {
+        let mut found = BTreeMap::new();
+        let mut token = None;
+        loop {
+            let request = self.ec2.describe_spot_fleet_requests().set_next_token(token);
+            let page = self.call(Action::DescribeSpotFleetRequests, by, request.send()).await?;
+            let fleets = page.spot_fleet_request_configs().iter().filter_map(Fleet::of_spot);
+            let fleets = fleets.filter(|fleet| wanted.contains(&fleet.id));
+            found.extend(fleets.map(|fleet| (fleet.id.clone(), fleet)));
+            token = page.next_token().filter(|token| !token.is_empty()).map(str::to_owned);
+            if token.is_none() {
+                return Ok(found);
+            }
+        }
     }
 
     /// The IDs of a fleet's instances.

@@ -21,8 +21,9 @@ use crate::cache::Cache;
 use crate::client::{self, Api, CallObserver};
 use crate::error::CallError;
 use crate::group;
-use crate::instance::Keeper;
+use crate::instance::{FleetId, Keeper};
 use crate::load_balancer::Balancers;
+use crate::maintain::Fleet;
 use crate::survey::{Contradiction, Known, Rules, Survey};
 use crate::terminate::Terminated;
 
@@ -135,16 +136,16 @@ impl Aws {
     ) -> Result<Known, CallError> {
         let id = |node: &Arc<NodeSnapshot>| Some(ProviderId::parse(&node.provider_id).ok()?.instance_id().to_owned());
         let wanted: BTreeSet<String> = nodes.iter().filter_map(id).collect();
-        let is_chosen = |node: &&Arc<NodeSnapshot>| chosen.iter().any(|chosen| chosen.uid == node.uid);
-        let chosen: Vec<_> = nodes.iter().filter(is_chosen).collect();
         // Nodes of other provisioners go without their instances being asked for.
-        let ours = chosen.iter().filter(|node| node.label(key::NODE_POOL).is_none());
-        let chosen: BTreeSet<String> = ours.filter_map(|node| id(node)).collect();
+        let ours = nodes.iter().filter(|node| node.label(key::NODE_POOL).is_none());
+        let is_chosen = |node: &&Arc<NodeSnapshot>| chosen.iter().any(|chosen| chosen.uid == node.uid);
+        let chosen: BTreeSet<String> = ours.clone().filter(is_chosen).filter_map(id).collect();
+        let ours: BTreeSet<String> = ours.filter_map(id).collect();
         let mut known = Known::default();
         self.learn_instances(&wanted, &chosen, since, by, &mut known).await?;
         self.learn_memberships(&chosen, by, &mut known).await;
         self.learn_groups(&chosen, since, by, &mut known).await;
-        self.learn_fleets(&chosen, since, by, &mut known).await;
+        self.learn_fleets(&ours, &chosen, since, by, &mut known).await;
         self.learn_members(&wanted, by, &mut known).await;
         for id in &chosen {
             match self.api.is_termination_protected(id, by).await {
@@ -267,26 +268,55 @@ impl Aws {
         }
     }
 
-    async fn learn_fleets(&self, chosen: &BTreeSet<String>, since: Instant, by: Instant, known: &mut Known) {
+    /// Learns of the fleets that keep `ours`; nodes of other provisioners have them too, one each.
+    async fn learn_fleets(
+        &self,
+        ours: &BTreeSet<String>,
+        chosen: &BTreeSet<String>,
+        since: Instant,
+        by: Instant,
+        known: &mut Known,
+    ) {
         let fleet = |id: &String| match &known.instances.get(id)?.keeper {
             Keeper::Fleet(fleet) => Some(fleet.clone()),
             Keeper::Group(_) | Keeper::Nobody => None,
         };
-        let wanted: BTreeSet<_> = known.instances.keys().filter_map(fleet).collect();
+        let wanted: BTreeSet<_> = ours.iter().filter_map(fleet).collect();
         let at = self.api.clock.instant();
         let mut missing = self.cache().fleets.missing(&wanted, since);
         missing.extend(chosen.iter().filter_map(fleet));
-        if !missing.is_empty() {
-            match self.api.fleets(&missing, by).await {
-                Ok(answers) => self.cache().fleets.take_in(&missing, at, answers),
-                Err(error) => {
-                    for id in missing {
-                        known.doubt_keeper(id.as_str(), &error);
-                    }
+        let (ec2, spot): (BTreeSet<_>, _) = missing.into_iter().partition(|id| matches!(id, FleetId::Ec2(_)));
+        if !ec2.is_empty() {
+            let answer = self.api.ec2_fleets(&ec2, by).await;
+            self.take_in_fleets(ec2, at, answer, known);
+        }
+        if !spot.is_empty() {
+            let answer = self.api.spot_fleets(&spot, by).await;
+            self.take_in_fleets(spot, at, answer, known);
+        }
+        let fleets = self.cache().fleets.give(&wanted).into_iter();
+        known.fleets = fleets.filter_map(|(id, fleet)| Some((id, fleet?))).collect();
+    }
+
+    /// Takes in what was answered of fleets: that one is not there is an answer too.
+    fn take_in_fleets(
+        &self,
+        asked: BTreeSet<FleetId>,
+        at: Instant,
+        answer: Result<BTreeMap<FleetId, Fleet>, CallError>,
+        known: &mut Known,
+    ) {
+        match answer {
+            Ok(mut found) => {
+                let answers = asked.iter().map(|id| (id.clone(), found.remove(id))).collect();
+                self.cache().fleets.take_in(&asked, at, answers);
+            }
+            Err(error) => {
+                for id in asked {
+                    known.doubt_keeper(id.as_str(), &error);
                 }
             }
         }
-        known.fleets = self.cache().fleets.give(&wanted);
     }
 
     /// Learns the classes of members without a node, where a group keeps a proportion of classes. One whose class stays

@@ -8,7 +8,7 @@ use spot_core::cloud::Freshness;
 use spot_core::node::key;
 use spot_core::reason::ReasonKind;
 
-use crate::double::Fault;
+use crate::double::{Fault, Fleet, tagged};
 use crate::support::{World, class, id, kinds, node, uid};
 
 fn label(world: &mut World, number: u32, key: &str, value: &str) {
@@ -99,22 +99,69 @@ async fn rb_47_1200_nodes_are_classified_in_at_most_20_calls_with_ids_that_do_no
     for number in 1..=1200 {
         world.add(number, (number % 3 == 0).then_some("spot"));
     }
-    for group in 0..40 {
+    for group in 0..30 {
         let members: Vec<u32> = (1..=30).map(|at| group * 30 + at).collect();
         world.group(&format!("group-{group}"), &members, 0);
+    }
+    // Each of the rest has a fleet, and a provisioner half of them.
+    for number in 901..=1200 {
+        let fleet = if number == 1200 { "sfr-1200".to_owned() } else { format!("fleet-{number}") };
+        world.change_instance(number, |instance| instance.tags.extend([tagged(&fleet)]));
+        let kind = if number > 1190 { "maintain" } else { "instant" };
+        let fleet_of_one = Fleet { kind, target: 1, members: [id(number)].into(), ..Fleet::maintaining() };
+        world.aws.state().fleets.insert(fleet, fleet_of_one);
+        if number <= 1050 {
+            label(&mut world, number, key::NODE_POOL, "pool");
+        }
     }
     for number in [100, 600, 1100] {
         world.aws.state().instances.remove(&id(number));
     }
-    let facts = world.survey(&[]).await;
+    let facts = world.survey(&[1, 2, 1198]).await;
     assert!(world.aws.calls().len() <= 20, "{} calls", world.aws.calls().len());
     let of = |class| (1..=1200).filter(|number| facts.class(uid(*number).as_str()) == class).count();
     assert_eq!((of(Class::Spot), of(Class::OnDemand), of(Class::Unknown)), (399, 798, 3));
+    let kept = |number: u32| facts.of(uid(number).as_str()).unwrap().group.is_some();
+    let fleets: Vec<_> = (901..=1200).filter(|number| kept(*number)).collect();
+    assert_eq!(fleets, (1191..=1200).collect::<Vec<_>>(), "those that maintain keep");
     let before = world.aws.calls().len();
     world.survey(&[]).await;
-    assert!(world.aws.calls().len() <= before + 3, "cached, but for what was not there");
+    assert!(world.aws.calls().len() <= before + 1, "cached, but for the instances that were not there");
     world.survey(&[1]).await;
-    assert!(world.aws.calls().len() <= before + 15, "only what is chosen is asked for anew");
+    assert!(world.aws.calls().len() <= before + 12, "only what is chosen is asked for anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fleets_of_a_provisioners_nodes_are_not_asked_for() {
+    let mut world = World::new();
+    world.on_demand(1);
+    world.change_instance(1, |instance| instance.tags.extend([tagged("fleet-1")]));
+    label(&mut world, 1, key::NODE_POOL, "pool");
+    world.survey(&[1]).await;
+    assert_eq!(world.aws.count("ec2:DescribeFleets"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fleets_of_one_kind_are_known_page_by_page_though_those_of_the_other_are_not() {
+    for (denied, known) in [("ec2:DescribeFleets", "sfr"), ("ec2:DescribeSpotFleetRequests", "fleet")] {
+        let mut world = World::new();
+        world.aws.state().page = 2;
+        for number in 1..=10 {
+            world.on_demand(number);
+            let fleet = format!("{}-{number:02}", if number <= 5 { "fleet" } else { "sfr" });
+            world.change_instance(number, |instance| instance.tags.extend([tagged(&fleet)]));
+            let members = [id(number)].into();
+            world.aws.state().fleets.insert(fleet, Fleet { target: 1, members, ..Fleet::maintaining() });
+        }
+        world.aws.fail(denied, Fault::Denied, u32::MAX);
+        let facts = world.survey(&[]).await;
+        for number in 1..=10 {
+            let fact = facts.of(uid(number).as_str()).unwrap();
+            let is_known = (number <= 5) == (known == "fleet");
+            let expected = if is_known { vec![] } else { vec![ReasonKind::CloudUnreachable] };
+            assert_eq!((kinds(fact), fact.group.is_some()), (expected, is_known), "{denied}: node {number}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
