@@ -3,7 +3,7 @@
 //! What is to be done is found out anew before every request, by the real state of instance, group and fleet: so a
 //! request whose answer was lost is repeated only if it had no effect.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
 use std::sync::Arc;
@@ -35,19 +35,42 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How often a fleet that is being modified is looked at.
 const MODIFYING: Duration = Duration::from_secs(2);
+/// How often a group is looked at that may have been asked.
+const UNSURE: Duration = Duration::from_secs(5);
+/// How late a group may tell that it was asked: describes were seen to be half a minute behind. Sooner, a request whose
+/// answer was lost is not made again, as each lowers the group's desired capacity once more.
+const LATE: Duration = Duration::from_mins(1);
 /// The state of a member that its group does not count.
 const STANDBY: &str = "Standby";
 
-/// Fleet members that this process has terminated: EC2 may list them as running for a while.
-pub(crate) type Terminated = BTreeSet<String>;
+/// What this process has asked for, of which AWS may tell late.
+#[derive(Debug, Default)]
+pub(crate) struct Terminated {
+    /// Instances that it has terminated by EC2.
+    plainly: BTreeSet<String>,
+    /// Requests to groups of which it is unknown whether they had an effect, by instance.
+    unanswered: BTreeMap<String, Unanswered>,
+}
+
+/// A request to a group.
+#[derive(Debug)]
+struct Unanswered {
+    group: String,
+    /// What the group kept before.
+    desired: u32,
+    /// When it was made, at the latest.
+    at: Instant,
+}
 
 /// What is to be done next.
 #[derive(Debug)]
 enum Next {
     /// Nothing: it is gone, or on its way.
     Nothing,
-    /// Terminate it through this group.
-    InGroup(String),
+    /// Terminate it through this group, which keeps so many by its weight.
+    InGroup { group: String, desired: u32, weight: u32 },
+    /// Look again: this group may have been asked.
+    Doubt(String),
     /// Lower this fleet's target first.
     Lower(FleetId, Target),
     /// Look again: this fleet is being modified.
@@ -76,7 +99,7 @@ impl Aws {
 
     /// Finds out whether the deletion would be refused now. Nothing is changed.
     pub(crate) async fn verify(&self, node: &NodeSnapshot, id: &str, by: Instant) -> Result<(), PortError> {
-        self.next(&Arc::new(node.clone()), id, by, &Terminated::new()).await.map(|_next| ())
+        self.next(&Arc::new(node.clone()), id, by, &Terminated::default()).await.map(|_next| ())
     }
 
     async fn terminate_alone(
@@ -86,7 +109,7 @@ impl Aws {
         write: &Write,
         terminated: &mut Terminated,
     ) -> Result<Deletion, PortError> {
-        let mut unsure = false;
+        let mut unsure = terminated.unanswered.contains_key(id);
         let mut tries = 0;
         loop {
             let next = match self.next(node, id, write.by, terminated).await {
@@ -94,8 +117,25 @@ impl Aws {
                 Err(error) => return Err(doubted(error, unsure)),
             };
             let asked = match next {
-                Next::Nothing => return Ok(Deletion::Accepted),
-                Next::InGroup(group) => self.terminate_in_group(&group, id, write).await?,
+                Next::Nothing => {
+                    terminated.unanswered.remove(id);
+                    return Ok(Deletion::Accepted);
+                }
+                Next::InGroup { group, desired, weight } => {
+                    let at = self.api.clock.instant();
+                    // Before it is made: this future may be dropped.
+                    terminated.unanswered.insert(id.to_owned(), Unanswered { group: group.clone(), desired, at });
+                    let asked = self.terminate_in_group(&group, id, write).await;
+                    terminated.answered(id, weight, &asked, self.api.clock.instant());
+                    asked?
+                }
+                Next::Doubt(group) => {
+                    if self.api.pause(UNSURE, write.by).await {
+                        continue;
+                    }
+                    let what = format!("group {group} was asked to terminate {id}, and whether it does is unknown");
+                    return Err(PortError::new(ErrorClass::Timeout, what));
+                }
                 Next::Lower(fleet, target) => self.lower(&fleet, target, write).await?,
                 Next::Await(fleet) => {
                     if self.api.pause(MODIFYING, write.by).await {
@@ -154,6 +194,14 @@ impl Aws {
         if membership.is_some_and(|membership| group::is_leaving(&membership.state)) {
             return Ok(Next::Nothing);
         }
+        if let (Some(request), Kept::Group(group)) = (terminated.unanswered.get(id), known.keeper_of(id, instance)) {
+            if group.desired < request.desired {
+                return Ok(Next::Nothing);
+            }
+            if self.api.clock.instant() < request.at + LATE {
+                return Ok(Next::Doubt(group.name.clone()));
+            }
+        }
         let survey = Survey::new(nodes, Some(&node.uid), &self.rules, &known);
         let facts = survey.facts(nodes, &[node.reference()]);
         let Some(fact) = facts.of(node.uid.as_str()) else { return Ok(Next::Nothing) };
@@ -180,7 +228,11 @@ impl Aws {
         }
         match known.keeper_of(id, instance) {
             Kept::Group(group) => {
-                at_minimum(fact).map_or_else(|| Ok(Next::InGroup(group.name.clone())), |reason| Err(refusal(&reason)))
+                if let Some(reason) = at_minimum(fact) {
+                    return Err(refusal(&reason));
+                }
+                let weight = group.members.get(id).map_or(1, |member| member.weight);
+                Ok(Next::InGroup { group: group.name.clone(), desired: group.desired, weight })
             }
             Kept::Fleet(fleet) => self.next_of_fleet(node, fleet, id, instance, by, terminated).await,
             Kept::Nobody => Ok(Next::Plainly),
@@ -205,7 +257,7 @@ impl Aws {
         let described = self.api.all_instances(&ids, by).await?;
         let there = described
             .iter()
-            .filter(|(id, instance)| instance.life() == InstanceState::Running && !terminated.contains(*id));
+            .filter(|(id, instance)| instance.life() == InstanceState::Running && !terminated.plainly.contains(*id));
         let part = |instance: &Instance| {
             let weight = fleet.weight(instance).map_err(|reason| refusal(node, &reason))?;
             Ok::<_, PortError>(Part { class: instance.class, weight })
@@ -244,7 +296,7 @@ impl Aws {
         let request = self.api.ec2.terminate_instances().instance_ids(id).customize().config_override(once).send();
         Ok(match self.api.write(Action::TerminateInstances, write, request).await? {
             Ok(_) => {
-                terminated.insert(id.to_owned());
+                terminated.plainly.insert(id.to_owned());
                 self.forget(id, None);
                 Ok(Some(Deletion::Accepted))
             }
@@ -282,6 +334,33 @@ impl Aws {
                 let policy = ExcessCapacityTerminationPolicy::NoTermination;
                 let request = request.excess_capacity_termination_policy(policy).customize().config_override(once);
                 Ok(self.api.write(Action::ModifySpotFleetRequest, write, request.send()).await?.map(|_| None))
+            }
+        }
+    }
+}
+
+impl Terminated {
+    /// Notes how a request to a group ended.
+    fn answered(
+        &mut self,
+        id: &str,
+        weight: u32,
+        asked: &Result<Result<Option<Deletion>, CallError>, PortError>,
+        now: Instant,
+    ) {
+        let unknown = |error: &CallError| matches!(error.kind, Kind::Unavailable | Kind::Timeout);
+        if let Ok(Err(error)) = asked
+            && unknown(error)
+            && let Some(request) = self.unanswered.get_mut(id)
+        {
+            request.at = now;
+            return;
+        }
+        let Some(Unanswered { group, .. }) = self.unanswered.remove(id) else { return };
+        if matches!(asked, Ok(Ok(_))) {
+            // The group is smaller for this request, which says nothing of the others.
+            for other in self.unanswered.values_mut().filter(|other| other.group == group) {
+                other.desired = other.desired.saturating_sub(weight);
             }
         }
     }

@@ -24,6 +24,15 @@ impl Clients {
         answer.err().map(|error| format!("{}: {}", error.code().unwrap(), error.message().unwrap()))
     }
 
+    /// The desired capacity of the group, and the states of its members.
+    async fn group(&self) -> (i32, Vec<String>) {
+        let answer =
+            self.autoscaling.describe_auto_scaling_groups().auto_scaling_group_names("od").send().await.unwrap();
+        let group = &answer.auto_scaling_groups()[0];
+        let states = group.instances().iter().map(|member| member.lifecycle_state().unwrap().as_str().to_owned());
+        (group.desired_capacity().unwrap(), states.collect())
+    }
+
     /// The states by a describe of these IDs.
     async fn describe(&self, ids: &[String]) -> Result<Vec<String>, String> {
         let answer = self.ec2.describe_instances().set_instance_ids(Some(ids.to_vec())).send().await;
@@ -40,6 +49,7 @@ async fn rb_77_one_code_stands_for_every_refusal_of_a_group() {
     world.change_group("od", |group| group.members.get_mut(&id(2)).unwrap().protected = true);
     assert!(clients.terminate(2).await.unwrap().contains("ValidationError: This instance is protected from scale in"));
     assert_eq!(clients.terminate(1).await, None);
+    world.pass(60).await;
     assert!(clients.terminate(1).await.unwrap().starts_with("ValidationError: Instance Id not found - No managed"));
     assert!(clients.terminate(3).await.unwrap().starts_with("ValidationError: Currently, desiredSize equals minSize"));
     assert_eq!(world.aws.state().groups["od"].desired, 2);
@@ -68,8 +78,19 @@ async fn rb_77_describes_tell_of_a_change_late() {
     world.aws.state().lag = secs(30);
     assert_eq!(clients.terminate(1).await, None);
     assert_eq!(clients.describe(&[id(1)]).await.unwrap(), ["running"]);
+    assert_eq!(clients.group().await, (2, vec!["InService".to_owned(); 2]));
     world.pass(30).await;
     assert_eq!(clients.describe(&[id(1)]).await.unwrap(), ["shutting-down"]);
+    assert_eq!(clients.group().await, (1, vec!["Terminating".to_owned(), "InService".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rb_77_a_group_shrinks_as_often_as_it_is_asked_to() {
+    let world = World::of_group(3, 0);
+    let clients = clients(&world);
+    assert_eq!((clients.terminate(1).await, clients.terminate(1).await), (None, None));
+    let state = world.aws.state();
+    assert_eq!((state.groups["od"].desired, state.decrements), (1, 2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -164,6 +164,43 @@ async fn rb_65_an_answer_that_was_lost_is_not_asked_for_twice() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rb_65_an_answer_that_was_lost_is_not_asked_for_twice_though_the_group_tells_of_it_late() {
+    for (fault, lag) in [(Fault::LostAnswer, 20), (Fault::LostAnswer, 45), (Fault::HangAfterwards, 45)] {
+        let world = World::of_group(3, 0);
+        world.aws.state().lag = secs(lag);
+        world.aws.fail(IN_GROUP, fault, 1);
+        let mut answer = world.delete(1).await;
+        if lag > 30 {
+            assert_eq!(class(&answer), ErrorClass::Timeout, "unknown when its time is over");
+            // Another member goes meanwhile: that the group is smaller for it says nothing of the first.
+            assert_eq!(world.delete(2).await.unwrap(), Deletion::Accepted);
+            answer = world.delete(1).await;
+        }
+        assert_eq!(answer.unwrap(), Deletion::Accepted);
+        let decrements = if lag > 30 { 2 } else { 1 };
+        assert_eq!(world.aws.state().decrements, decrements, "{fault:?}, told after {lag} s");
+        world.pass(300).await;
+        world.assert_nothing_else_happened();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rb_65_a_request_that_did_not_arrive_is_made_again_when_the_group_would_have_told_of_it() {
+    let world = World::of_group(3, 0);
+    world.aws.fail(IN_GROUP, Fault::Reset, 1);
+    assert_eq!(class(&world.delete(1).await), ErrorClass::Timeout);
+    // Another member goes meanwhile: that the group is smaller for it says nothing of the first.
+    assert_eq!(world.delete(2).await.unwrap(), Deletion::Accepted);
+    assert_eq!(class(&world.delete(1).await), ErrorClass::Timeout);
+    assert_eq!(world.aws.count(IN_GROUP), 2);
+    assert_eq!(world.delete(1).await.unwrap(), Deletion::Accepted);
+    assert_eq!((world.aws.count(IN_GROUP), world.aws.state().decrements), (3, 2));
+    world.pass(300).await;
+    world.assert_nothing_else_happened();
+    assert_eq!(world.state_of(1), "terminated");
+}
+
+#[tokio::test(start_paused = true)]
 async fn rb_65_no_managed_instance_is_looked_into() {
     // EC2 tells of it late; the group knows it no more at once.
     let world = World::of_group(3, 0);

@@ -32,7 +32,11 @@ fn groups(state: &State, request: &Request) -> Result<Answer, Refusal> {
     let matching: Vec<_> = state.groups.iter().filter(|(name, _)| names.is_empty() || names.contains(name)).collect();
     let from: usize = request.params.get("NextToken").parse().unwrap_or_default();
     let page = matching.iter().skip(from).take(size);
-    let mut content = list("AutoScalingGroups", "member", page.map(|(name, group)| described(state, name, group)));
+    let mut content = list(
+        "AutoScalingGroups",
+        "member",
+        page.map(|(name, group)| described(state, name, state.late_groups.told(name, group))),
+    );
     if from + size < matching.len() {
         content += &tag("NextToken", from + size);
     }
@@ -70,7 +74,8 @@ fn instances(state: &State, request: &Request) -> Result<Answer, Refusal> {
     if ids.len() > 50 {
         return Err(invalid("The number of instance ids exceeds the maximum of 50"));
     }
-    let members = state.groups.iter().flat_map(|(name, group)| group.members.iter().map(move |member| (name, member)));
+    let groups = state.groups.iter().map(|(name, group)| (name, state.late_groups.told(name, group)));
+    let members = groups.flat_map(|(name, group)| group.members.iter().map(move |member| (name, member)));
     let asked = members.filter(|(_, (id, _))| ids.contains(id)).map(|(name, (id, member))| {
         let one = tag("InstanceId", id) + &tag("AutoScalingGroupName", name);
         one + &tag("LifecycleState", member.state) + &tag("ProtectedFromScaleIn", member.protected)
@@ -106,11 +111,12 @@ fn terminate(state: &mut State, request: &Request) -> Result<Answer, Refusal> {
         _ => return Err(invalid("ShouldDecrementDesiredCapacity is required")),
     };
     let alive = state.instances.get(id).is_some_and(super::state::Instance::is_alive);
-    let Some(group) = state.groups.values_mut().find(|group| group.members.contains_key(id)) else {
+    let Some((name, group)) = state.groups.iter_mut().find(|(_, group)| group.members.contains_key(id)) else {
         return Err(unknown());
     };
     let Some(Member { state: at, protected, weight }) = group.members.get(id).cloned() else { return Err(unknown()) };
-    if at != "InService" || !alive {
+    let leaving = at.starts_with("Terminating");
+    if !leaving && (at != "InService" || !alive) {
         return Err(unknown());
     }
     if protected {
@@ -126,6 +132,8 @@ fn terminate(state: &mut State, request: &Request) -> Result<Answer, Refusal> {
                 group.min
             )));
         }
+        state.late_groups.note(name, group, state.lag);
+        // As often as it is asked for, though the member can leave only once.
         group.desired -= weight;
         state.decrements += 1;
     }

@@ -109,6 +109,31 @@ impl Fleet {
     }
 }
 
+/// What describes still tell of things that have changed since, by name; each for a while.
+#[derive(Debug)]
+pub(crate) struct Late<T>(BTreeMap<String, Vec<(T, Instant)>>);
+
+impl<T> Default for Late<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: Clone> Late<T> {
+    /// Has this told on, for as long as describes are late.
+    pub(crate) fn note(&mut self, name: &str, before: &T, lag: Duration) {
+        if !lag.is_zero() {
+            self.0.entry(name.to_owned()).or_default().push((before.clone(), Instant::now() + lag));
+        }
+    }
+
+    /// What is told of it, being `now`.
+    pub(crate) fn told<'a>(&'a self, name: &str, now: &'a T) -> &'a T {
+        let mut before = self.0.get(name).into_iter().flatten();
+        before.find(|(_, until)| Instant::now() < *until).map_or(now, |(before, _)| before)
+    }
+}
+
 /// An instance's place in a load balancer.
 #[derive(Clone, Debug)]
 pub(crate) enum Registration {
@@ -116,12 +141,31 @@ pub(crate) enum Registration {
     DrainingUntil(Instant),
 }
 
+impl Registration {
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Serving => true,
+            Self::DrainingUntil(until) => Instant::now() < *until,
+        }
+    }
+
+    /// Lets what is under way end.
+    pub(crate) fn drain(&mut self, draining: Duration) {
+        if matches!(self, Self::Serving) {
+            *self = Self::DrainingUntil(Instant::now() + draining);
+        }
+    }
+}
+
 /// A target group or classic load balancer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Balancer {
     pub(crate) of_addresses: bool,
     pub(crate) tags: BTreeMap<String, String>,
+    /// Instances on its own port.
     pub(crate) registered: BTreeMap<String, Registration>,
+    /// Those of a target group on another port.
+    pub(crate) elsewhere: BTreeMap<(String, u16), Registration>,
     /// How long it drains.
     pub(crate) draining: Duration,
     /// Whether it answers about an instance that it does not know, instead of refusing.
@@ -139,33 +183,15 @@ pub(crate) struct State {
     pub(crate) node_groups: BTreeMap<(String, String), &'static str>,
     /// How late describes tell of a change.
     pub(crate) lag: Duration,
+    pub(crate) late_groups: Late<Group>,
     /// Instances that a group or fleet launched by itself.
     pub(crate) launched: Vec<String>,
-impl Registration {
-    fn is_there(&self) -> bool {
-        match self {
-            Self::Serving => true,
-            Self::DrainingUntil(until) => Instant::now() < *until,
-        }
-    }
-
-    /// Lets what is under way end.
-    pub(crate) fn drain(&mut self, draining: Duration) {
-        if matches!(self, Self::Serving) {
-            *self = Self::DrainingUntil(Instant::now() + draining);
-        }
-    }
-}
-
     /// Instances that a group or fleet terminated by itself.
     pub(crate) victims: Vec<String>,
     /// How often a group's desired capacity was lowered.
     pub(crate) decrements: u32,
     /// The largest page that is answered; zero: whatever was asked for.
-    /// Instances on its own port.
     pub(crate) page: usize,
-    /// Those of a target group on another port.
-    pub(crate) elsewhere: BTreeMap<(String, u16), Registration>,
 }
 
 impl State {
