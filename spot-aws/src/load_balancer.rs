@@ -86,12 +86,25 @@ impl Aws {
         }
         let Ok(id) = ProviderId::parse(&node.provider_id) else { return Ok(()) };
         let until = (clock.instant() + longest).min(write.by);
-        let balancers = self.balancers_of(id.instance_id(), write.by).await?;
+        let balancers = loop {
+            match self.allowed_out_of(node, id.instance_id(), write).await {
+                Err(error) if !error.class.had_no_effect() && self.api.pause(DRAINING, write.by).await => {
+                    tracing::debug!(instance = id.instance_id(), %error, "to be asked for again");
+                }
+                answer => break answer?,
+            }
+        };
+        self.deregister(id.instance_id(), &balancers, until, write).await
+    }
+
+    /// Where the instance may be registered, provided that nothing is known that would refuse its deletion.
+    async fn allowed_out_of(&self, node: &NodeSnapshot, id: &str, write: &Write) -> Result<Balancers, PortError> {
+        let balancers = self.balancers_of(id, write.by).await?;
         // What is interrupted goes whether or not we may delete it.
         if write.lane == Lane::Planned {
-            self.verify(node, id.instance_id(), write.by).await?;
+            self.verify(node, id, write.by).await?;
         }
-        self.deregister(id.instance_id(), &balancers, until, write).await
+        Ok(balancers)
     }
 
     /// The balancers that are attached to the instance's group, and those that are tagged for the cluster.
@@ -124,6 +137,8 @@ impl Aws {
     }
 
     /// Deregisters the instance wherever it is registered, and waits until none of it is left, at most until `until`.
+    /// Where it could not be deregistered, or asked for, it may serve: that is tried until the very deadline, and is an
+    /// error then.
     async fn deregister(
         &self,
         id: &str,
@@ -134,7 +149,7 @@ impl Aws {
         let target_groups = balancers.target_groups.iter().map(|arn| Place::TargetGroup(arn));
         let mut left: Vec<_> = target_groups.chain(balancers.classic.iter().map(|name| Place::Classic(name))).collect();
         loop {
-            let mut serving = Vec::new();
+            let (mut serving, mut failed) = (Vec::new(), None);
             for place in left {
                 match self.api.serving(place, id, write.by).await {
                     Ok((Serving::No, _)) => {}
@@ -146,13 +161,17 @@ impl Aws {
                                 tracing::info!(instance = id, place = place.name(), "deregistered");
                                 self.taken_out(id, place.name());
                             }
-                            Err(error) if error.may_pass() || error.is_not_found() => {
-                                tracing::debug!(instance = id, place = place.name(), %error, "to be deregistered again");
-                            }
+                            Err(error) if error.may_pass() => failed = Some(error),
+                            // The next look tells that it is gone.
+                            Err(error) if error.is_not_found() => {}
                             Err(error) => return Err(error.into()),
                         }
                     }
                     Err(error) if error.is_not_found() => {}
+                    Err(error) if error.may_pass() => {
+                        serving.push(place);
+                        failed = Some(error);
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -160,7 +179,12 @@ impl Aws {
             if left.is_empty() {
                 return Ok(());
             }
-            if !self.api.pause(DRAINING, until).await {
+            if let Some(error) = failed {
+                if !self.api.pause(DRAINING, write.by).await {
+                    return Err(error.into());
+                }
+                tracing::debug!(instance = id, %error, "to be tried again");
+            } else if !self.api.pause(DRAINING, until).await {
                 let places: Vec<_> = left.iter().map(Place::name).collect();
                 tracing::warn!(instance = id, places = places.join(", "), "still draining; it is deleted all the same");
                 return Ok(());

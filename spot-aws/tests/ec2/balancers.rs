@@ -172,6 +172,42 @@ async fn a_deletion_that_is_refused_after_all_tells_where_the_instance_is_missin
     assert!(!chain(&untouched).contains("deregistered"), "{untouched}");
 }
 
+/// What is asked of load balancers on the way to a deregistration, the deletion's own questions among it.
+const ON_THE_WAY: [&str; 5] = [
+    "elasticloadbalancing:DescribeTargetGroups",
+    "elasticloadbalancing:DescribeTags",
+    "elasticloadbalancing:DescribeTargetHealth",
+    "autoscaling:DescribeAutoScalingGroups",
+    DEREGISTER,
+];
+
+#[tokio::test(start_paused = true)]
+async fn what_is_throttled_for_minutes_is_asked_again_until_it_is_answered() {
+    for action in ON_THE_WAY {
+        let world = World::of_group(1, 0);
+        let balancer = tagged(serving(&[1], 30), "kubernetes.io/cluster/prod", "owned");
+        world.aws.state().target_groups.insert("cluster".to_owned(), balancer);
+        world.aws.fail(action, Fault::Throttled, 20);
+        world.detach(1, Some(60)).await.expect(action);
+        assert!(!is_registered(&world.aws.state().target_groups["cluster"], 1), "{action}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_may_serve_still_is_not_let_go_when_the_time_is_over() {
+    for action in ON_THE_WAY {
+        let world = World::of_group(1, 0);
+        let balancer = tagged(serving(&[1], 30), "kubernetes.io/cluster/prod", "owned");
+        world.aws.state().target_groups.insert("cluster".to_owned(), balancer);
+        world.aws.fail(action, Fault::Throttled, u32::MAX);
+        let began = Instant::now();
+        let answer = world.detach(1, Some(60)).await;
+        assert!(!class(&answer).had_no_effect(), "{action}: {answer:?}");
+        assert!(began.elapsed() >= secs(680), "{action}: it was tried for {:?}", began.elapsed());
+        assert!(is_registered(&world.aws.state().target_groups["cluster"], 1), "{action}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_denied_deregistration_is_final() {
     let world = World::of_group(1, 0);
