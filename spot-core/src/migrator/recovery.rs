@@ -50,8 +50,12 @@ impl Run<'_> {
             if self.stop.is_set() {
                 return Ok(Some(Outcome::Stopped));
             }
-            self.follows(&self.live.view())?;
+            let view = self.live.view();
+            self.follows(&view)?;
             self.count_leftover();
+            // It may refuse by now, which is better known before more pods are moved.
+            self.ask_cloud(&view, &[node.reference()]).await?;
+            drop(view);
             let retirement = self.take_up(&node).await?;
             if matches!(retirement.end, End::NotLeader) {
                 return Err(RunError::LostLeadership);

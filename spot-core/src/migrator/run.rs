@@ -132,11 +132,11 @@ impl<'a> Run<'a> {
             let batch = loop {
                 let judgement = self.judgement(&view);
                 let batch = judgement.batch();
-                let more = unasked(&judgement, &batch, &asked);
+                let more = judgement.unasked(&batch, &asked);
                 if more.is_empty() {
                     break batch;
                 }
-                asked.extend(more);
+                asked.extend(more.into_iter().map(|node| node.reference()));
                 self.ask_cloud(&view, &asked).await?;
                 let refused =
                     |node: &NodeRef| self.cloud.of(node.uid.as_str()).is_some_and(|fact| !fact.refusals.is_empty());
@@ -146,7 +146,10 @@ impl<'a> Run<'a> {
             };
             let targets = match batch {
                 Batch::AllSpot => return Ok(Outcome::AllSpot),
-                Batch::Nobody(kinds) => return Ok(Outcome::NothingEligible(kinds)),
+                Batch::Nobody(kinds) => {
+                    self.announce(&view);
+                    return Ok(Outcome::NothingEligible(kinds));
+                }
                 Batch::Nodes(nodes) => nodes.into_iter().filter_map(|node| self.target(node)).collect::<Vec<_>>(),
                 Batch::Wait(blocked) => {
                     let now = self.ports.clock.instant();
@@ -347,7 +350,7 @@ impl<'a> Run<'a> {
     }
 
     /// Asks the cloud; everything that is to be known of `chosen`, even what costs a call for each.
-    async fn ask_cloud(&mut self, view: &View, chosen: &[NodeRef]) -> Result<(), RunError> {
+    pub(super) async fn ask_cloud(&mut self, view: &View, chosen: &[NodeRef]) -> Result<(), RunError> {
         let by = self.ports.clock.instant() + SURVEY;
         let freshness = if self.doubtful { Freshness::Now } else { Freshness::Cached };
         let request = self.ports.cloud.survey(view.nodes(), chosen, freshness, by);
@@ -446,19 +449,6 @@ impl<'a> Run<'a> {
             }
         }
     }
-}
-
-/// Whom the cloud is to be asked about, beside those that it was: who goes next. One that it refuses makes room for
-/// others; as many again as before are asked about each time, so that a few questions do where it refuses many.
-fn unasked(judgement: &Judgement<'_, Node>, batch: &Batch<'_, Node>, asked: &[NodeRef]) -> Vec<NodeRef> {
-    let Batch::Nodes(next) = batch else { return Vec::new() };
-    let is_new = |node: &&Node| asked.iter().all(|known| known.uid != node.uid);
-    let mut new: Vec<&Node> = next.iter().copied().filter(is_new).collect();
-    if !new.is_empty() {
-        let others = judgement.eligible().filter(is_new).filter(|node| next.iter().all(|known| known.uid != node.uid));
-        new.extend(others.take(asked.len().saturating_sub(new.len())).collect::<Vec<_>>());
-    }
-    new.into_iter().map(|node| node.reference()).collect()
 }
 
 /// Why settling did not end well, if so.

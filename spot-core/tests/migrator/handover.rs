@@ -7,6 +7,7 @@ use spot_core::model::fault::Fault;
 use spot_core::model::{NodeSpec, WorkloadSpec, WorldBuilder};
 use spot_core::ports::NodeChange;
 use spot_core::progress::OutcomeKind;
+use spot_core::reason::{Reason, ReasonKind};
 
 use super::*;
 
@@ -61,6 +62,18 @@ fn a_recovered_nodes_pods_settle_before_the_next_node_is_begun() {
     let report = model::block_on(&model, async { migrator.migrate(&stop).await }).unwrap().unwrap();
     assert_eq!(report.retired.len(), 2, "{report:?}");
     assert_eq!(*begun.lock().unwrap(), [0], "all pods ran when the second node was claimed");
+}
+
+#[test]
+fn the_cloud_is_asked_about_a_leftover_before_more_of_its_pods_are_moved() {
+    let slow = WorkloadSpec::deployment("slow", 6).stop(MINUTE);
+    let model = WorldBuilder::default().on_demand(1).spot(2).workload(slow).build();
+    killed_after(&model, Duration::from_secs(20));
+    model.with(|world| world.set_refusals("od-1", vec![Reason::Plain(ReasonKind::TerminationProtected)]));
+    let report = once(&model, &settings());
+    assert_eq!((names(&report.retired).len(), report.failed.len()), (0, 1), "{report:?}");
+    assert_eq!((calls(&model, is_taint), calls(&model, is_delete)), (0, 0), "{report:?}");
+    assert_clean(&model);
 }
 
 /// Its pods were evicted by a process that is gone, and are not moved again; they have to run elsewhere all the same.
