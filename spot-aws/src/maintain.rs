@@ -29,6 +29,8 @@ pub(crate) struct Fleet {
     /// Whether it launches another instance when one goes; if not, it is nobody's keeper.
     pub(crate) maintains: bool,
     pub(crate) target: Target,
+    /// Whether it lets members live that are more than its target.
+    pub(crate) spares: bool,
     /// EC2's word for its state.
     pub(crate) state: String,
     offers: Vec<Offer>,
@@ -73,6 +75,8 @@ impl Fleet {
             id: FleetId::Ec2(described.fleet_id()?.to_owned()),
             maintains: described.r#type() == Some(&types::FleetType::Maintain),
             target: Target { total, on_demand },
+            spares: described.excess_capacity_termination_policy()
+                == Some(&types::FleetExcessCapacityTerminationPolicy::NoTermination),
             state: described.fleet_state().map(types::FleetStateCode::as_str).unwrap_or_default().to_owned(),
             offers: offers.collect(),
             unit: unit(spec.and_then(types::TargetCapacitySpecification::target_capacity_unit_type)),
@@ -102,6 +106,8 @@ impl Fleet {
                 total: size(config.target_capacity()),
                 on_demand: size(config.on_demand_target_capacity()),
             },
+            spares: config.excess_capacity_termination_policy()
+                == Some(&types::ExcessCapacityTerminationPolicy::NoTermination),
             state: described.spot_fleet_request_state().map(types::BatchState::as_str).unwrap_or_default().to_owned(),
             offers: specified.chain(overridden).collect(),
             unit: unit(config.target_capacity_unit_type()),

@@ -3,16 +3,16 @@
 //! What is to be done is found out anew before every request, by the real state of instance, group and fleet: so a
 //! request whose answer was lost is repeated only if it had no effect.
 
+mod fleet;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_ec2::types::{
-    ExcessCapacityTerminationPolicy, FleetExcessCapacityTerminationPolicy, TargetCapacitySpecificationRequest,
-};
 use aws_smithy_types::retry::RetryConfig;
+use fleet::Lowered;
 use futures::future::{self, Either};
 use spot_core::claim::InstanceId;
 use spot_core::cloud::{CloudFact, Deletion, InstanceState};
@@ -25,7 +25,7 @@ use crate::action::Action;
 use crate::error::{CallError, Kind};
 use crate::group;
 use crate::instance::{FleetId, Instance};
-use crate::maintain::{Fleet, Part, Target};
+use crate::maintain::{Fleet, Target};
 use crate::provider::Aws;
 use crate::survey::{Kept, Known, Survey};
 
@@ -50,6 +50,8 @@ pub(crate) struct Terminated {
     plainly: BTreeSet<String>,
     /// Requests to groups of which it is unknown whether they had an effect, by instance.
     unanswered: BTreeMap<String, Unanswered>,
+    /// Fleets whose target was lowered, by the instance for which it was.
+    lowered: BTreeMap<String, Lowered>,
 }
 
 /// A request to a group.
@@ -72,11 +74,11 @@ enum Next {
     /// Look again: this group may have been asked.
     Doubt(String),
     /// Lower this fleet's target first.
-    Lower(FleetId, Target),
+    Lower(Fleet, Target),
     /// Look again: this fleet is being modified.
     Await(FleetId),
-    /// Terminate it.
-    Plainly,
+    /// Terminate it, and this fleet keeps it no more.
+    Plainly(Option<FleetId>),
 }
 
 impl Aws {
@@ -94,7 +96,12 @@ impl Aws {
             let what = format!("the deletion of {id} had to wait for another one for too long");
             return Err(PortError::new(ErrorClass::Transient, what));
         };
-        self.terminate_alone(node, id.as_str(), write, &mut terminated).await
+        match self.terminate_alone(node, id.as_str(), write, &mut terminated).await {
+            Err(error) if matches!(error.class, ErrorClass::Denied | ErrorClass::Permanent) => {
+                Err(self.raise(id.as_str(), error, write, &mut terminated).await)
+            }
+            ended => ended,
+        }
     }
 
     /// Finds out whether the deletion would be refused now. Nothing is changed.
@@ -119,6 +126,7 @@ impl Aws {
             let asked = match next {
                 Next::Nothing => {
                     terminated.unanswered.remove(id);
+                    terminated.used(id, None);
                     return Ok(Deletion::Accepted);
                 }
                 Next::InGroup { group, desired, weight } => {
@@ -136,7 +144,19 @@ impl Aws {
                     let what = format!("group {group} was asked to terminate {id}, and whether it does is unknown");
                     return Err(PortError::new(ErrorClass::Timeout, what));
                 }
-                Next::Lower(fleet, target) => self.lower(&fleet, target, write).await?,
+                Next::Lower(fleet, target) => {
+                    match self.lower(fleet, target, id, write, terminated).await? {
+                        // Whatever became of it, the instance was not asked for.
+                        Err(error) if error.may_pass() => {
+                            if self.api.pause(pause(id, tries), write.by).await {
+                                tries += 1;
+                                continue;
+                            }
+                            return Err(doubted(refused(error), unsure));
+                        }
+                        asked => asked,
+                    }
+                }
                 Next::Await(fleet) => {
                     if self.api.pause(MODIFYING, write.by).await {
                         continue;
@@ -144,7 +164,7 @@ impl Aws {
                     let what = format!("fleet {fleet} of {id} is still being modified");
                     return Err(PortError::new(ErrorClass::Timeout, what));
                 }
-                Next::Plainly => self.terminate_plainly(id, write, terminated).await?,
+                Next::Plainly(fleet) => self.terminate_plainly(id, fleet.as_ref(), write, terminated).await?,
             };
             let error = match asked {
                 Ok(Some(deletion)) => return Ok(deletion),
@@ -224,7 +244,7 @@ impl Aws {
         }
         if outside {
             tracing::warn!(instance = id, node = %node.name, "the instance is not counted by its group: it is terminated by EC2");
-            return Ok(Next::Plainly);
+            return Ok(Next::Plainly(None));
         }
         match known.keeper_of(id, instance) {
             Kept::Group(group) => {
@@ -235,40 +255,12 @@ impl Aws {
                 Ok(Next::InGroup { group: group.name.clone(), desired: group.desired, weight })
             }
             Kept::Fleet(fleet) => self.next_of_fleet(node, fleet, id, instance, by, terminated).await,
-            Kept::Nobody => Ok(Next::Plainly),
+            Kept::Nobody => Ok(Next::Plainly(None)),
             Kept::Detached(_) | Kept::Unasked => {
                 let words = format!("what keeps {id} could not be told");
                 Err(refusal(&Reason::Cloud(ReasonKind::CloudUnreachable, words)))
             }
         }
-    }
-
-    async fn next_of_fleet(
-        &self,
-        node: &NodeSnapshot,
-        fleet: &Fleet,
-        id: &str,
-        instance: &Instance,
-        by: Instant,
-        terminated: &Terminated,
-    ) -> Result<Next, PortError> {
-        let members = self.api.fleet_members(&fleet.id, by).await?;
-        let ids: Vec<_> = members.iter().map(String::as_str).collect();
-        let described = self.api.all_instances(&ids, by).await?;
-        let there = described
-            .iter()
-            .filter(|(id, instance)| instance.life() == InstanceState::Running && !terminated.plainly.contains(*id));
-        let part = |instance: &Instance| {
-            let weight = fleet.weight(instance).map_err(|reason| refusal(node, &reason))?;
-            Ok::<_, PortError>(Part { class: instance.class, weight })
-        };
-        let parts = there.map(|(_, instance)| part(instance)).collect::<Result<Vec<_>, _>>()?;
-        if !members.iter().any(|member| member == id) {
-            let words = format!("{id} is tagged as a member of fleet {} that does not list it", fleet.id);
-            return Err(refusal(node, &Reason::Cloud(ReasonKind::InstanceInTransition, words)));
-        }
-        let target = fleet.lowered(&parts, part(instance)?).map_err(|reason| refusal(node, &reason))?;
-        Ok(if target == fleet.target { Next::Plainly } else { Next::Lower(fleet.id.clone(), target) })
     }
 
     async fn terminate_in_group(
@@ -289,6 +281,7 @@ impl Aws {
     async fn terminate_plainly(
         &self,
         id: &str,
+        fleet: Option<&FleetId>,
         write: &Write,
         terminated: &mut Terminated,
     ) -> Result<Result<Option<Deletion>, CallError>, PortError> {
@@ -297,45 +290,13 @@ impl Aws {
         Ok(match self.api.write(Action::TerminateInstances, write, request).await? {
             Ok(_) => {
                 terminated.plainly.insert(id.to_owned());
+                terminated.used(id, fleet);
                 self.forget(id, None);
                 Ok(Some(Deletion::Accepted))
             }
             Err(error) if error.is_not_found() => Ok(Some(Deletion::Accepted)),
             Err(error) => Err(error),
         })
-    }
-
-    /// Lowers a fleet's target, and has the fleet choose no victim of its own.
-    async fn lower(
-        &self,
-        fleet: &FleetId,
-        target: Target,
-        write: &Write,
-    ) -> Result<Result<Option<Deletion>, CallError>, PortError> {
-        let once = aws_sdk_ec2::Config::builder().retry_config(RetryConfig::disabled());
-        let number = |capacity: u32| i32::try_from(capacity).unwrap_or(i32::MAX);
-        let (total, on_demand) = (number(target.total), number(target.on_demand));
-        tracing::info!(fleet = %fleet, target = total, on_demand, "lowering the fleet's target by the instance's weight");
-        match fleet {
-            FleetId::Ec2(id) => {
-                let capacity = TargetCapacitySpecificationRequest::builder()
-                    .total_target_capacity(total)
-                    .on_demand_target_capacity(on_demand)
-                    .spot_target_capacity(total.saturating_sub(on_demand))
-                    .build();
-                let request = self.api.ec2.modify_fleet().fleet_id(id).target_capacity_specification(capacity);
-                let policy = FleetExcessCapacityTerminationPolicy::NoTermination;
-                let request = request.excess_capacity_termination_policy(policy).customize().config_override(once);
-                Ok(self.api.write(Action::ModifyFleet, write, request.send()).await?.map(|_| None))
-            }
-            FleetId::Spot(id) => {
-                let request = self.api.ec2.modify_spot_fleet_request().spot_fleet_request_id(id);
-                let request = request.target_capacity(total).on_demand_target_capacity(on_demand);
-                let policy = ExcessCapacityTerminationPolicy::NoTermination;
-                let request = request.excess_capacity_termination_policy(policy).customize().config_override(once);
-                Ok(self.api.write(Action::ModifySpotFleetRequest, write, request.send()).await?.map(|_| None))
-            }
-        }
     }
 }
 

@@ -113,6 +113,54 @@ async fn rb_09_a_lowering_is_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_fleet_whose_member_may_not_go_after_all_keeps_what_it_kept() {
+    let refusals: [(&str, fn(&World)); 3] = [
+        ("not allowed", |world| world.aws.fail("ec2:TerminateInstances", Fault::Denied, u32::MAX)),
+        ("termination_protected", |world| {
+            // While the fleet is being modified: the next look finds it.
+            let aws = world.aws.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(secs(2)).await;
+                aws.state().instances.get_mut(&id(2)).unwrap().protected = true;
+            });
+        }),
+        ("identity_mismatch", |world| {
+            let aws = world.aws.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(secs(2)).await;
+                "other".clone_into(&mut aws.state().instances.get_mut(&id(2)).unwrap().dns);
+            });
+        }),
+    ];
+    for fleet in [EC2_FLEET, SPOT_FLEET] {
+        for (why, refuse) in &refusals {
+            let world = world(fleet, 3, None);
+            refuse(&world);
+            let error = world.delete(2).await.unwrap_err();
+            assert!(error.class.had_no_effect(), "{why}: {error}");
+            let words = error.to_string();
+            assert!(words.contains(why) && words.contains(&format!("fleet {fleet} keeps 6 again")), "{words}");
+            world.pass(300).await;
+            world.assert_nothing_else_happened();
+            assert_eq!((alive(&world).len(), targets(&world, fleet)), (3, (6, 6)), "{fleet}, {why}");
+            assert!(world.aws.state().fleets[fleet].terminates_excess, "its policy too");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_that_somebody_changed_meanwhile_is_not_raised() {
+    let world = world(EC2_FLEET, 3, None);
+    world.aws.fail("ec2:TerminateInstances", Fault::Throttled, u32::MAX);
+    assert_eq!(class(&world.delete(2).await), ErrorClass::Transient);
+    change(&world, EC2_FLEET, |fleet| (fleet.target, fleet.on_demand) = (2, 2));
+    world.aws.fail("ec2:TerminateInstances", Fault::Denied, u32::MAX);
+    let words = world.delete(2).await.unwrap_err().to_string();
+    assert!(words.contains("fleet fleet-1 kept 6 before, and was not raised again"), "{words}");
+    assert_eq!(targets(&world, EC2_FLEET), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn members_of_one_fleet_go_one_after_the_other_though_ec2_tells_of_it_late() {
     let world = world(EC2_FLEET, 4, None);
     world.aws.state().lag = secs(30);

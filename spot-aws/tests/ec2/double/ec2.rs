@@ -162,6 +162,8 @@ fn fleets(state: &State, request: &Request) -> Result<Answer, Refusal> {
         let configs = list("launchTemplateConfigs", "item", [list("overrides", "item", offers)]);
         let mut one = tag("fleetId", id) + &tag("fleetState", fleet.state()) + &tag("type", fleet.kind);
         one += &tag("targetCapacitySpecification", capacity);
+        let policy = if fleet.terminates_excess { "termination" } else { "no-termination" };
+        one += &tag("excessCapacityTerminationPolicy", policy);
         one += &configs;
         Ok(one)
     };
@@ -177,6 +179,8 @@ fn spot_fleets(state: &State, request: &Request) -> Result<Answer, Refusal> {
             fleet.weights.iter().map(|(kind, weight)| tag("instanceType", kind) + &tag("weightedCapacity", weight));
         let mut config = tag("targetCapacity", fleet.target) + &tag("onDemandTargetCapacity", fleet.on_demand);
         config += &tag("type", fleet.kind);
+        let policy = if fleet.terminates_excess { "default" } else { "noTermination" };
+        config += &tag("excessCapacityTerminationPolicy", policy);
         config += &list("launchSpecifications", "item", offers);
         let mut one = tag("spotFleetRequestId", id) + &tag("spotFleetRequestState", fleet.state());
         write!(one, "<spotFleetRequestConfig>{config}</spotFleetRequestConfig>").unwrap();

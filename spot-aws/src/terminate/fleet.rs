@@ -1,0 +1,171 @@
+//! A member of a fleet goes with the fleet's target lowered; if it stays after all, the target is raised again.
+
+use aws_sdk_ec2::types::{
+    ExcessCapacityTerminationPolicy as SpotExcess, FleetExcessCapacityTerminationPolicy as Ec2Excess,
+    TargetCapacitySpecificationRequest,
+};
+use aws_smithy_types::retry::RetryConfig;
+use spot_core::cloud::{Deletion, InstanceState};
+use spot_core::error::{ErrorClass, PortError};
+use spot_core::node::NodeSnapshot;
+use spot_core::ports::{Instant, Write};
+use spot_core::reason::{Reason, ReasonKind};
+
+use super::{MODIFYING, Next, Terminated, refusal};
+use crate::action::Action;
+use crate::error::CallError;
+use crate::instance::{FleetId, Instance};
+use crate::maintain::{Fleet, Part, Target};
+use crate::provider::Aws;
+
+/// A fleet whose target was lowered for a member that is not terminated yet.
+#[derive(Debug)]
+pub(super) struct Lowered {
+    /// As it was before.
+    fleet: Fleet,
+    target: Target,
+}
+
+impl Aws {
+    pub(super) async fn next_of_fleet(
+        &self,
+        node: &NodeSnapshot,
+        fleet: &Fleet,
+        id: &str,
+        instance: &Instance,
+        by: Instant,
+        terminated: &Terminated,
+    ) -> Result<Next, PortError> {
+        let members = self.api.fleet_members(&fleet.id, by).await?;
+        let ids: Vec<_> = members.iter().map(String::as_str).collect();
+        let described = self.api.all_instances(&ids, by).await?;
+        let there = described
+            .iter()
+            .filter(|(id, instance)| instance.life() == InstanceState::Running && !terminated.plainly.contains(*id));
+        let part = |instance: &Instance| {
+            let weight = fleet.weight(instance).map_err(|reason| refusal(node, &reason))?;
+            Ok::<_, PortError>(Part { class: instance.class, weight })
+        };
+        let parts = there.map(|(_, instance)| part(instance)).collect::<Result<Vec<_>, _>>()?;
+        if !members.iter().any(|member| member == id) {
+            let words = format!("{id} is tagged as a member of fleet {} that does not list it", fleet.id);
+            return Err(refusal(node, &Reason::Cloud(ReasonKind::InstanceInTransition, words)));
+        }
+        let target = fleet.lowered(&parts, part(instance)?).map_err(|reason| refusal(node, &reason))?;
+        Ok(if target == fleet.target {
+            Next::Plainly(Some(fleet.id.clone()))
+        } else {
+            Next::Lower(fleet.clone(), target)
+        })
+    }
+
+    /// Lowers a fleet's target for this member, and has the fleet choose no victim of its own.
+    pub(super) async fn lower(
+        &self,
+        fleet: Fleet,
+        target: Target,
+        id: &str,
+        write: &Write,
+        terminated: &mut Terminated,
+    ) -> Result<Result<Option<Deletion>, CallError>, PortError> {
+        let fleet_id = fleet.id.clone();
+        // Before it is asked for: this future may be dropped. A repetition starts from what was there first.
+        let first = !terminated.lowered.contains_key(id);
+        let lowered = terminated.lowered.entry(id.to_owned()).or_insert(Lowered { fleet, target });
+        lowered.target = target;
+        let asked = self.set_target(&fleet_id, target, true, write).await?;
+        if first && asked.as_ref().is_err_and(|error| !error.may_pass()) {
+            terminated.lowered.remove(id);
+        }
+        Ok(asked)
+    }
+
+    /// Raises the target again that was lowered for a member which is not to go after all.
+    pub(super) async fn raise(
+        &self,
+        id: &str,
+        error: PortError,
+        write: &Write,
+        terminated: &mut Terminated,
+    ) -> PortError {
+        let Some(lowered) = terminated.lowered.get(id) else { return error };
+        let Lowered { fleet: Fleet { id: fleet, target: Target { total, .. }, .. }, .. } = lowered;
+        let words = match self.restore(lowered, write).await {
+            Ok(()) => format!("{error}; fleet {fleet} keeps {total} again"),
+            Err(why) => format!("{error}; fleet {fleet} kept {total} before, and was not raised again: {why}"),
+        };
+        terminated.lowered.remove(id);
+        PortError::new(error.class, words).caused_by(error)
+    }
+
+    async fn restore(&self, lowered: &Lowered, write: &Write) -> Result<(), PortError> {
+        let Lowered { fleet: before, target } = lowered;
+        loop {
+            let ids = [before.id.clone()].into();
+            let answer = match &before.id {
+                FleetId::Ec2(_) => self.api.ec2_fleets(&ids, write.by).await,
+                FleetId::Spot(_) => self.api.spot_fleets(&ids, write.by).await,
+            };
+            let gone = || PortError::new(ErrorClass::Permanent, "it is gone, or somebody else has changed it");
+            let fleet = answer?.remove(&before.id).ok_or_else(gone)?;
+            let busy = || PortError::new(ErrorClass::Timeout, "it is still being modified");
+            let error = if !fleet.is_settled() {
+                busy()
+            } else if fleet.target != *target && fleet.target != before.target {
+                return Err(gone());
+            } else {
+                match self.set_target(&before.id, before.target, before.spares, write).await? {
+                    Ok(_) => return Ok(()),
+                    Err(error) if error.may_pass() => error.into(),
+                    Err(error) => return Err(error.into()),
+                }
+            };
+            if !self.api.pause(MODIFYING, write.by).await {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Sets a fleet's target, and whether it lets members live that are too much.
+    async fn set_target(
+        &self,
+        fleet: &FleetId,
+        target: Target,
+        spares: bool,
+        write: &Write,
+    ) -> Result<Result<Option<Deletion>, CallError>, PortError> {
+        let once = aws_sdk_ec2::Config::builder().retry_config(RetryConfig::disabled());
+        let number = |capacity: u32| i32::try_from(capacity).unwrap_or(i32::MAX);
+        let (total, on_demand) = (number(target.total), number(target.on_demand));
+        tracing::info!(fleet = %fleet, target = total, on_demand, "setting the fleet's target");
+        match fleet {
+            FleetId::Ec2(id) => {
+                let capacity = TargetCapacitySpecificationRequest::builder()
+                    .total_target_capacity(total)
+                    .on_demand_target_capacity(on_demand)
+                    .spot_target_capacity(total.saturating_sub(on_demand))
+                    .build();
+                let request = self.api.ec2.modify_fleet().fleet_id(id).target_capacity_specification(capacity);
+                let policy = if spares { Ec2Excess::NoTermination } else { Ec2Excess::Termination };
+                let request = request.excess_capacity_termination_policy(policy).customize().config_override(once);
+                Ok(self.api.write(Action::ModifyFleet, write, request.send()).await?.map(|_| None))
+            }
+            FleetId::Spot(id) => {
+                let request = self.api.ec2.modify_spot_fleet_request().spot_fleet_request_id(id);
+                let request = request.target_capacity(total).on_demand_target_capacity(on_demand);
+                let policy = if spares { SpotExcess::NoTermination } else { SpotExcess::Default };
+                let request = request.excess_capacity_termination_policy(policy).customize().config_override(once);
+                Ok(self.api.write(Action::ModifySpotFleetRequest, write, request.send()).await?.map(|_| None))
+            }
+        }
+    }
+}
+
+impl Terminated {
+    /// Notes that a member is on its way: what its fleet's target was lowered by is used up.
+    pub(super) fn used(&mut self, id: &str, keeper: Option<&FleetId>) {
+        if self.lowered.remove(id).is_none() {
+            self.lowered.retain(|_, lowered| Some(&lowered.fleet.id) != keeper);
+        }
+    }
+}
