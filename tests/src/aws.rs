@@ -117,13 +117,13 @@ impl Aws {
         }
     }
 
-    /// What `client` asked for so far and what reached the double, in order.
+    /// What `client` asked for so far and what reached the double, in order. Dry runs have no effect, and are left out.
     ///
     /// # Panics
     /// If the double does not answer.
     pub async fn calls_of(&self, client: &str) -> Vec<Call> {
         let mut calls: Vec<Call> = self.door.ask("GET", "/double/calls", &Value::Null).await;
-        calls.retain(|call| call.client == client);
+        calls.retain(|call| call.client == client && call.parameters.get("DryRun") != Some(&json!("true")));
         calls
     }
 
