@@ -1,7 +1,6 @@
 //! Takes an instance out of its load balancers, and waits until they have let go of it.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_elasticloadbalancing::types as classic;
@@ -17,10 +16,8 @@ use crate::action::Action;
 use crate::client::Api;
 use crate::error::CallError;
 use crate::instance::CLUSTER_TAG;
-use crate::provider::Aws;
+use crate::provider::{Aws, lock};
 
-/// How long the list of the cluster's load balancers is used.
-const LISTED: Duration = Duration::from_mins(5);
 /// How often a balancer that drains is looked at.
 const DRAINING: Duration = Duration::from_secs(5);
 /// The largest page of balancers and target groups.
@@ -31,8 +28,8 @@ const TAGGED: usize = 20;
 const CONTROLLER_TAG: &str = "elbv2.k8s.aws/cluster";
 
 /// Where instances may be registered.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Balancers {
+#[derive(Debug)]
+struct Balancers {
     target_groups: BTreeSet<String>,
     classic: BTreeSet<String>,
 }
@@ -78,7 +75,7 @@ impl Aws {
     ) -> Result<(), PortError> {
         let clock = &self.api.clock;
         let (drain, longest) = self.load_balancer;
-        let seen = clock.instant() + rest(drain, tainted_at, clock.now());
+        let seen = clock.instant() + drain.saturating_sub(self.tainted_for(node, tainted_at));
         clock.sleep_until(seen.min(write.by)).await;
         if seen > write.by {
             let what = format!("load balancers had no time to let go of node {}", node.name);
@@ -97,6 +94,23 @@ impl Aws {
         self.deregister(id.instance_id(), &balancers, until, write).await
     }
 
+    /// How long the taint has been on. A time in the future, or none, tells nothing: such a taint counts from when it was
+    /// first met, so that it is waited for once, however often this is come to.
+    fn tainted_for(&self, node: &NodeSnapshot, tainted_at: Option<Timestamp>) -> Duration {
+        let clock = &self.api.clock;
+        let now = clock.instant();
+        let told = tainted_at.and_then(|at| Duration::try_from(clock.now().duration_since(at)).ok());
+        let mut met = lock(&self.met);
+        let since = match met.get(&node.uid) {
+            Some((at, since)) if *at == tainted_at => *since,
+            Some(_) | None => now,
+        };
+        if told.is_none() {
+            met.insert(node.uid.clone(), (tainted_at, since));
+        }
+        told.unwrap_or_default().max(now.since(since))
+    }
+
     /// Where the instance may be registered, provided that nothing is known that would refuse its deletion.
     async fn allowed_out_of(&self, node: &NodeSnapshot, id: &str, write: &Write) -> Result<Balancers, PortError> {
         let balancers = self.balancers_of(id, write.by).await?;
@@ -109,30 +123,17 @@ impl Aws {
 
     /// The balancers that are attached to the instance's group, and those that are tagged for the cluster.
     async fn balancers_of(&self, id: &str, by: Instant) -> Result<Balancers, CallError> {
-        let mut balancers = Balancers::clone(&*self.balancers_of_cluster(by).await?);
+        let cluster = &self.rules.cluster_name;
+        let mut balancers = Balancers {
+            target_groups: self.api.target_groups_of(cluster, by).await?,
+            classic: self.api.classic_of(cluster, by).await?,
+        };
         if let Some(membership) = self.api.memberships(&[id], by).await?.remove(id) {
             for group in self.api.groups(&BTreeSet::from([membership.group]), by).await?.into_values() {
                 balancers.target_groups.extend(group.target_groups);
                 balancers.classic.extend(group.classic);
             }
         }
-        Ok(balancers)
-    }
-
-    async fn balancers_of_cluster(&self, by: Instant) -> Result<Arc<Balancers>, CallError> {
-        let now = self.api.clock.instant();
-        let listed = self.balancers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((at, balancers)) = listed
-            && now.since(at) < LISTED
-        {
-            return Ok(balancers);
-        }
-        let cluster = &self.rules.cluster_name;
-        let balancers = Arc::new(Balancers {
-            target_groups: self.api.target_groups_of(cluster, by).await?,
-            classic: self.api.classic_of(cluster, by).await?,
-        });
-        *self.balancers.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Arc::clone(&balancers)));
         Ok(balancers)
     }
 
@@ -191,12 +192,6 @@ impl Aws {
             }
         }
     }
-}
-
-/// How long the taint has to be on yet. A time in the future, or none, tells nothing.
-fn rest(drain: Duration, tainted_at: Option<Timestamp>, now: Timestamp) -> Duration {
-    let passed = tainted_at.and_then(|at| Duration::try_from(now.duration_since(at)).ok());
-    drain.saturating_sub(passed.unwrap_or_default())
 }
 
 impl Api {

@@ -11,7 +11,7 @@ use spot_core::capacity::{CapacityLabels, Class};
 use spot_core::claim::{InstanceId, Machine};
 use spot_core::cloud::{CloudFacts, Deletion, Freshness, InstanceState};
 use spot_core::error::{ErrorClass, PortError};
-use spot_core::node::{Node, NodeRef, NodeSnapshot, Uid, key};
+use spot_core::node::{Effect, Node, NodeRef, NodeSnapshot, Uid, key};
 use spot_core::ports::{Clock, CloudProvider, Instant, Write};
 use spot_core::reason::{Reason, ReasonKind};
 use spot_core::retire::RetiredNode;
@@ -22,7 +22,6 @@ use crate::client::{self, Api, CallObserver};
 use crate::error::CallError;
 use crate::group;
 use crate::instance::{FleetId, Keeper};
-use crate::load_balancer::Balancers;
 use crate::maintain::Fleet;
 use crate::survey::{Contradiction, Known, Rules, Survey};
 use crate::terminate::Terminated;
@@ -79,7 +78,8 @@ pub struct Aws {
     reported: Mutex<BTreeSet<Uid>>,
     /// Where instances were deregistered from.
     taken_out: Mutex<BTreeMap<String, BTreeSet<String>>>,
-    pub(crate) balancers: Mutex<Option<(Instant, Arc<Balancers>)>>,
+    /// Taints that did not tell since when they are on, and when they were first met.
+    pub(crate) met: Mutex<BTreeMap<Uid, (Option<Timestamp>, Instant)>>,
     /// One fleet's target is lowered at a time.
     pub(crate) terminated: futures::lock::Mutex<Terminated>,
 }
@@ -117,7 +117,7 @@ impl Aws {
             claimants: Mutex::default(),
             reported: Mutex::default(),
             taken_out: Mutex::default(),
-            balancers: Mutex::default(),
+            met: Mutex::default(),
             terminated: futures::lock::Mutex::default(),
         }
     }
@@ -146,6 +146,7 @@ impl Aws {
         self.learn_memberships(&chosen, by, &mut known).await;
         self.learn_groups(&chosen, since, by, &mut known).await;
         self.learn_fleets(&ours, &chosen, since, by, &mut known).await;
+        self.learn_fleet_members(&chosen, by, &mut known).await;
         self.learn_members(&wanted, by, &mut known).await;
         for id in &chosen {
             match self.api.is_termination_protected(id, by).await {
@@ -404,6 +405,11 @@ impl CloudProvider for Aws {
             }
         }
         lock(&self.taken_out).retain(|id, _| claimants.contains_key(id));
+        let is_tainted = |node: &&Arc<NodeSnapshot>| {
+            node.taints.iter().any(|taint| taint.is(key::TO_BE_DELETED, Effect::NoSchedule))
+        };
+        let tainted: BTreeSet<_> = nodes.iter().filter(is_tainted).map(|node| &node.uid).collect();
+        lock(&self.met).retain(|uid, _| tainted.contains(uid));
         *lock(&self.claimants) = claimants;
         let survey = Survey::new(nodes, None, &self.rules, &known);
         self.report(survey.contradictions(nodes));
@@ -466,6 +472,6 @@ impl Aws {
 }
 
 /// A panic elsewhere leaves whole values in all of these.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

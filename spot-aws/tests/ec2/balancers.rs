@@ -1,12 +1,15 @@
 //! Load balancers let go of an instance before it goes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use jiff::Timestamp;
 use spot_core::error::{ErrorClass, chain};
+use spot_core::ports::{Alone, CloudProvider, Write};
 use tokio::time::Instant;
 
 use crate::double::{Balancer, Fault, Registration};
-use crate::support::{World, class, id, secs, settings};
+use crate::support::{World, class, id, noon, secs, settings};
 
 const DEREGISTER: &str = "elasticloadbalancing:DeregisterTargets";
 const DEREGISTER_CLASSIC: &str = "elasticloadbalancing:DeregisterInstancesFromLoadBalancer";
@@ -35,6 +38,24 @@ async fn the_taint_is_on_for_long_enough_first() {
         world.detach(1, tainted).await.unwrap();
         let took = began.elapsed();
         assert!(took >= secs(wait) && took < secs(wait + 2), "{tainted:?}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_taint_that_does_not_tell_since_when_it_is_on_is_waited_for_once() {
+    for ahead in [None, Some(30), Some(4000)] {
+        let world = World::of_group(2, 0);
+        let tainted = ahead.map(|ahead| noon() + secs(ahead));
+        let detach = async |number, tainted: Option<Timestamp>| {
+            let began = Instant::now();
+            let write = Write::assume(world.by(690), Arc::new(Alone));
+            world.provider.detach(world.node(number), tainted, &write).await.unwrap();
+            began.elapsed()
+        };
+        let passes = [detach(1, tainted).await, detach(1, tainted).await, detach(1, tainted).await];
+        assert!(passes[0] >= secs(60) && passes[1..].iter().all(|pass| *pass < secs(2)), "{ahead:?}: {passes:?}");
+        let others = [detach(1, Some(noon() + secs(9000))).await, detach(2, Some(noon() + secs(9000))).await];
+        assert!(others.iter().all(|other| *other >= secs(60)), "another taint, and another node's: {others:?}");
     }
 }
 
@@ -236,11 +257,15 @@ async fn more_balancers_than_one_call_can_tell_of_are_all_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clusters_balancers_are_listed_once_in_a_while() {
-    let world = World::of_group(3, 0);
-    for (passes, lists) in [(0, 1), (0, 1), (301, 2)] {
-        world.pass(passes).await;
-        world.detach(1, Some(600)).await.unwrap();
-        assert_eq!(world.aws.count("elasticloadbalancing:DescribeTargetGroups"), lists);
+async fn a_balancer_that_came_a_moment_ago_is_found() {
+    let world = World::of_group(2, 0);
+    world.detach(1, Some(60)).await.unwrap();
+    let balancer = tagged(serving(&[1, 2], 5), "kubernetes.io/cluster/prod", "owned");
+    world.aws.state().target_groups.insert("new".to_owned(), balancer.clone());
+    world.aws.state().classic.insert("new".to_owned(), balancer);
+    world.detach(2, Some(60)).await.unwrap();
+    let state = world.aws.state();
+    for balancer in [&state.target_groups["new"], &state.classic["new"]] {
+        assert!(!is_registered(balancer, 2) && is_registered(balancer, 1), "{balancer:?}");
     }
 }
