@@ -71,12 +71,14 @@ pub enum Freshness {
 }
 
 /// Where an instance is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstanceState {
     /// It runs, or is about to: nobody terminated it.
     Running,
     /// It is on its way out.
     ShuttingDown,
+    /// It goes as soon as these lifecycle hooks let it.
+    Held(String),
     /// It is gone, or the cloud never heard of it.
     Gone,
 }

@@ -154,7 +154,7 @@ impl Run<'_> {
             within(self.ports, by, "asking for the instance", self.ports.cloud.instance_state(instance, by)).await;
         match state {
             Ok(InstanceState::Running) => Ok(false),
-            Ok(InstanceState::ShuttingDown | InstanceState::Gone) => Ok(true),
+            Ok(InstanceState::ShuttingDown | InstanceState::Held(_) | InstanceState::Gone) => Ok(true),
             // Unknown is departing: nothing is taken back.
             Err(error) if error.class == crate::error::ErrorClass::NotLeader => Err(run_error(error, RunError::Cloud)),
             Err(error) => {

@@ -188,7 +188,7 @@ impl World {
         match instance.life {
             _ if hidden => InstanceState::Running,
             Life::Running => InstanceState::Running,
-            Life::ShuttingDown => InstanceState::ShuttingDown,
+            Life::ShuttingDown => self.settings.hook.clone().map_or(InstanceState::ShuttingDown, InstanceState::Held),
             Life::Gone => InstanceState::Gone,
         }
     }
@@ -332,7 +332,7 @@ impl CloudProvider for Process {
         let effect = |world: &mut World| {
             let known = world.instance_no(instance).and_then(|no| world.instances.get(no.0));
             let state = known.map_or(InstanceState::Gone, |instance| world.seen_state(instance));
-            Ok((state, Answer::Instance(state)))
+            Ok((state.clone(), Answer::Instance(state)))
         };
         self.call(call, by, effect).await
     }

@@ -84,6 +84,8 @@ pub struct Settings {
     pub load_balancer_drain: Duration,
     /// From the acceptance of a deletion to the end of the machine.
     pub machine_gone: Duration,
+    /// The lifecycle hook that holds a machine until then, if any.
+    pub hook: Option<String>,
     /// From the end of the machine to the end of its Node object.
     pub node_gone: Duration,
     /// From a Node's registration to its readiness.
@@ -124,6 +126,7 @@ impl Default for Settings {
             placement: Placement::default(),
             load_balancer_drain: Duration::from_mins(1),
             machine_gone: Duration::from_secs(30),
+            hook: None,
             node_gone: Duration::from_secs(5),
             node_ready: Duration::from_secs(10),
             reregister: Duration::from_secs(10),

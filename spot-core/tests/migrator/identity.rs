@@ -92,6 +92,32 @@ fn rb_30_a_node_object_that_outlives_its_machine_is_deleted_after_the_clouds_wor
     assert_eq!(calls(&model, |call| matches!(call, Call::DeleteInstance { .. })), 2);
 }
 
+/// A machine that takes twenty minutes to go, where fifteen are waited for.
+#[test]
+fn a_hook_that_holds_a_machine_makes_the_wait_as_long_again_and_is_named_after_that() {
+    let departing = |minutes: u64, hook: Option<&str>| {
+        let slow = |settings: &mut spot_core::model::Settings| {
+            settings.machine_gone = Duration::from_mins(minutes);
+            settings.hook = hook.map(str::to_owned);
+        };
+        let model = WorldBuilder::default().settings(slow).on_demand(1).spot(1).deployment("web", 2).build();
+        let notes = Notes::default();
+        let migrator = Migrator::new(model.process().ports_alone(Arc::new(notes.clone())), settings());
+        let run = model::block_on(&model, async { migrator.once(&Stop::default()).await });
+        run.expect("it ends").expect("the run can be made");
+        let why = |event| match event {
+            Progress::Departing { why, .. } => Some(why),
+            _other => None,
+        };
+        notes.all().into_iter().filter_map(why).collect::<Vec<_>>()
+    };
+    assert_eq!(departing(20, Some("flush")), Vec::<String>::new());
+    let [slow] = &departing(20, None)[..] else { panic!("it is not waited for") };
+    assert!(slow.contains("still shutting down"), "{slow}");
+    let [held] = &departing(40, Some("flush"))[..] else { panic!("it is not waited for that long") };
+    assert!(held.contains("held by lifecycle hook flush"), "{held}");
+}
+
 /// As soon as the node is gone, an on-demand one comes under its name.
 fn come_back(world: &mut World) {
     if world.node("od-1").is_some() {

@@ -26,12 +26,19 @@ impl Job<'_> {
         self.timed(Step::AwaitGone, async |job| job.await_gone(until).await).await
     }
 
-    /// Waits until the Node object is gone; past the deadline the cloud's word decides.
+    /// Waits until the Node object is gone, as long again if a lifecycle hook holds its machine. Past the deadline the
+    /// cloud's word decides.
     pub(super) async fn await_gone(&mut self, until: Instant) -> Result<(), Halt> {
-        let clock = &self.retirer.ports.clock;
         if self.gone_by(until).await? {
             return Ok(());
         }
+        if self.is_held().await {
+            let until = self.retirer.ports.clock.instant() + self.retirer.settings.node_gone_timeout;
+            if self.gone_by(until).await? {
+                return Ok(());
+            }
+        }
+        let clock = &self.retirer.ports.clock;
         let Machine::Instance(instance) = &self.machine else {
             let holding = self.node.finalizers.join(", ");
             return Err(Halt::Departing(format!(
@@ -45,6 +52,9 @@ impl Job<'_> {
             Ok(InstanceState::Gone) => {
                 let why = format!("node_object_stuck: instance {instance} is gone, but its Node object is not");
                 return Err(Halt::Departing(why));
+            }
+            Ok(InstanceState::Held(hooks)) => {
+                return Err(Halt::Departing(format!("instance {instance} is held by lifecycle hook {hooks}")));
             }
             Ok(InstanceState::ShuttingDown) => {
                 return Err(Halt::Departing(format!("instance {instance} is still shutting down")));
@@ -60,6 +70,15 @@ impl Job<'_> {
             }
         }
         self.erase().await
+    }
+
+    /// Whether a lifecycle hook holds the machine. What can't be asked now is asked again.
+    async fn is_held(&self) -> bool {
+        let Machine::Instance(instance) = &self.machine else { return false };
+        let ports = self.retirer.ports;
+        let by = ports.clock.instant() + REQUEST;
+        let state = within(ports, by, "asking for the instance", ports.cloud.instance_state(instance, by)).await;
+        matches!(state, Ok(InstanceState::Held(_)))
     }
 
     /// Deletes a Node object whose machine is gone, unless another machine has taken it over.
