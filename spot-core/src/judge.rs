@@ -19,7 +19,7 @@ use crate::cloud::CloudFacts;
 use crate::decision::{self, Rank, is_control_plane, rank};
 use crate::drain::plan::{self, DrainRules, Force, PodVerdict};
 use crate::memory::{Exhaustion, Memory};
-use crate::node::{Node, Readiness, Uid, key};
+use crate::node::{Node, NodeRef, Readiness, Uid, key};
 use crate::placement::{Needs, Terms};
 use crate::pod::PodSnapshot;
 use crate::reason::{Reason, ReasonKind, Span};
@@ -293,8 +293,23 @@ impl<'a, N: Node> Judgement<'a, N> {
         chosen
     }
 
+    /// Whom the cloud is to be asked about before this batch is touched, beside those that it was: who goes next. One
+    /// that it refuses makes room for others; as many again as before are asked about each time, so that a few questions
+    /// do where it refuses many.
+    #[must_use]
+    pub fn unasked(&self, batch: &Batch<'a, N>, asked: &[NodeRef]) -> Vec<&'a N> {
+        let Batch::Nodes(next) = batch else { return Vec::new() };
+        let is_new = |node: &&'a N| asked.iter().all(|known| known.uid.as_str() != node.uid());
+        let mut new: Vec<_> = next.iter().copied().filter(is_new).collect();
+        if !new.is_empty() {
+            let others = self.eligible().filter(is_new).filter(|node| next.iter().all(|next| next.uid() != node.uid()));
+            new.extend(others.take(asked.len().saturating_sub(new.len())));
+        }
+        new
+    }
+
     /// The nodes that may go, each by itself, best first.
-    pub(crate) fn eligible(&self) -> impl Iterator<Item = &'a N> {
+    fn eligible(&self) -> impl Iterator<Item = &'a N> {
         self.ranked().filter(|node| self.reasons(node).next().is_none())
     }
 

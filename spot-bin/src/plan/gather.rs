@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use spot_core::cloud::{CloudFacts, Freshness};
-use spot_core::judge::{Batch, Facts, Judgement, Policy, RunFacts, judge};
+use spot_core::judge::{Facts, Judgement, Policy, RunFacts, judge};
 use spot_core::memory::Memory;
 use spot_core::node::{NodeRef, NodeSnapshot};
 use spot_core::ports::{Clock as _, Cluster as _, Scope};
@@ -126,14 +126,16 @@ fn live(args: &PlanArgs, environment: &Environment, config: &Config, policy: &Po
         let run = RunFacts::default();
         let mut seen = Seen { at, view: Arc::clone(&view), cloud, memory, run, notes: note.into_iter().collect() };
         // As a run does: what costs a call each is asked for those that would go first.
-        let chosen: Vec<NodeRef> = match seen.judged(policy).batch() {
-            Batch::Nodes(nodes) => nodes.iter().map(|node| node.reference()).collect(),
-            Batch::AllSpot | Batch::Nobody(_) | Batch::Wait(_) => Vec::new(),
-        };
-        if !chosen.is_empty() {
-            seen.cloud = ask(&chosen).await?;
+        let mut asked: Vec<NodeRef> = Vec::new();
+        loop {
+            let judged = seen.judged(policy);
+            let more = judged.unasked(&judged.batch(), &asked);
+            if more.is_empty() {
+                return Ok(seen);
+            }
+            asked.extend(more.into_iter().map(|node| node.reference()));
+            seen.cloud = ask(&asked).await?;
         }
-        Ok(seen)
     })
 }
 
