@@ -95,7 +95,9 @@ impl Instance {
         reservations.filter_map(|reservation| reservation["Instances"].as_array()).flatten().map(Self::of).collect()
     }
 
-    fn of(described: &Value) -> Self {
+    /// One instance of an answer of EC2.
+    #[must_use]
+    pub fn of(described: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let tags = described["Tags"].as_array().into_iter().flatten();
         Self {

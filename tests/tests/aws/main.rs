@@ -5,3 +5,4 @@
 mod cluster;
 mod double;
 mod migration;
+mod refusals;

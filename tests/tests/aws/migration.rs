@@ -11,10 +11,10 @@ use spot_tests::{
 };
 
 /// How long a run may take.
-const RUN: Duration = Duration::from_mins(5);
+pub(super) const RUN: Duration = Duration::from_mins(5);
 
 /// The access key of the product.
-const PRODUCT: &str = "PRODUCT";
+pub(super) const PRODUCT: &str = "PRODUCT";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_of_on_demand_instances_ends_through_its_group_and_nothing_is_bought_again() {
@@ -195,7 +195,7 @@ async fn install(world: &World, cloud: &Cloud) -> Migrator {
     migrator.with_environment(cloud.aws().environment(PRODUCT))
 }
 
-fn configuration(cloud: &Cloud) -> Value {
+pub(super) fn configuration(cloud: &Cloud) -> Value {
     let aws = json!({"region": REGION, "clusterName": CLUSTER, "endpointUrl": cloud.aws().endpoint()});
     json!({"cloudProvider": {"name": "aws", "aws": aws}})
 }
