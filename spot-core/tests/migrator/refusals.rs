@@ -48,3 +48,18 @@ fn each_refused_node_is_told_of_once_a_run_with_its_reasons_and_counted() {
     assert_eq!(refused, expected.map(|(node, kind)| (node.to_owned(), vec![kind])));
     assert_eq!(counted, expected.map(|(_, kind)| (kind, 1)).into());
 }
+
+#[test]
+fn a_node_that_may_not_go_any_more_in_the_course_of_a_run_is_told_of_at_its_end() {
+    let on = |name: &str| NodeSpec::new(Class::OnDemand).named(name).group("od");
+    let model = WorldBuilder::default()
+        .node(on("od-1"))
+        .node(on("od-2"))
+        .node(on("od-3"))
+        .node(NodeSpec::new(Class::Spot))
+        .build();
+    model.with(|world| world.set_group_floor("od", 1));
+    let (refused, counted) = told(&model, &settings());
+    assert!(matches!(&refused[..], [(_, why)] if why.contains(&ReasonKind::GroupAtMinimum)), "{refused:?}");
+    assert_eq!(counted, BTreeMap::from([(ReasonKind::GroupAtMinimum, 1)]));
+}
