@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
 use spot_aws::{Action, AwsSettings};
 use spot_core::error::ErrorClass;
 
@@ -14,12 +15,67 @@ fn the_policy_allows_exactly_the_calls_that_are_made() {
     assert_eq!(allowed(), made);
 }
 
+/// The statements of the policy for the cluster `prod`.
+fn statements() -> Vec<Value> {
+    let policy = include_str!("../../../deploy/iam/spot-migrator.json").replace("CLUSTER_NAME", "prod");
+    let mut policy: Value = serde_json::from_str(&policy).unwrap();
+    std::mem::take(policy["Statement"].as_array_mut().unwrap())
+}
+
+/// The text, or texts, of a value.
+fn texts(value: &Value) -> Vec<&str> {
+    value.as_str().into_iter().chain(value.as_array().into_iter().flatten().filter_map(Value::as_str)).collect()
+}
+
+/// Whether a text is as a pattern says, in which a star stands for anything.
+fn is_like(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((start, rest)) => text
+            .strip_prefix(start)
+            .is_some_and(|text| (0..=text.len()).any(|at| text.get(at..).is_some_and(|text| is_like(rest, text)))),
+    }
+}
+
+/// Whether the policy allows to do this to a resource with this one tag.
+fn allows(action: &str, resource: &str, (key, value): (&str, &str)) -> bool {
+    statements().iter().any(|statement| {
+        let condition = statement["Condition"]["StringEquals"].as_object();
+        let is_met = |(tag, values): (&String, &Value)| {
+            tag.strip_prefix("aws:ResourceTag/") == Some(key) && texts(values).contains(&value)
+        };
+        texts(&statement["Action"]).contains(&action)
+            && texts(&statement["Resource"]).iter().any(|pattern| is_like(pattern, resource))
+            && condition.is_none_or(|condition| condition.iter().all(is_met))
+    })
+}
+
 #[test]
-fn what_changes_something_is_limited_to_the_clusters_machines_or_to_load_balancers() {
-    let policy: serde_json::Value =
-        serde_json::from_str(include_str!("../../../deploy/iam/spot-migrator.json")).unwrap();
-    for statement in policy["Statement"].as_array().unwrap() {
-        let limited = statement["Resource"] != "*" || statement["Condition"].is_object();
+fn an_instance_is_taken_out_of_load_balancers_of_the_cluster_and_of_no_other() {
+    let cases = [
+        ("web", ("kubernetes.io/cluster/prod", "owned"), true),
+        ("web", ("kubernetes.io/cluster/prod", "shared"), true),
+        ("web", ("elbv2.k8s.aws/cluster", "prod"), true),
+        ("prod-web", ("team", "web"), true),
+        ("web", ("team", "web"), false),
+        ("web", ("kubernetes.io/cluster/test", "owned"), false),
+        ("web", ("elbv2.k8s.aws/cluster", "test"), false),
+        ("product", ("team", "web"), false),
+    ];
+    for (name, tag, expected) in cases {
+        let arn = "arn:aws:elasticloadbalancing:eu-west-1:123456789012";
+        let group = format!("{arn}:targetgroup/{name}/6d0ecf831eec9f09");
+        assert_eq!(allows(Action::DeregisterTargets.right(), &group, tag), expected, "{group} {tag:?}");
+        let classic = format!("{arn}:loadbalancer/{name}");
+        let action = Action::DeregisterInstancesFromLoadBalancer.right();
+        assert_eq!(allows(action, &classic, tag), expected, "{classic} {tag:?}");
+    }
+}
+
+#[test]
+fn what_changes_something_is_limited_to_what_is_the_clusters() {
+    for statement in statements() {
+        let limited = format!("{}{}", statement["Resource"], statement["Condition"]).contains("prod");
         for action in statement["Action"].as_array().unwrap() {
             let action = action.as_str().unwrap();
             let known = Action::ALL.into_iter().find(|known| known.right() == action).unwrap();
