@@ -352,6 +352,12 @@ impl Aws {
     }
 
     /// Whether the last survey saw another node claim this instance too.
+    ///
+    /// That can be as old as the drain was long, as only a survey is given all nodes. The deletion does not rest on it:
+    /// right before the call, EC2's name for the instance is this node's once more, and no two nodes have one name. So a
+    /// claimant that came in the meantime has not that machine, unless the machine joined a second time under its other
+    /// name, that is its ID: the next survey refuses both. With [`Identity::Address`](crate::Identity::Address) the
+    /// annotation is trusted as far as that.
     pub(crate) fn is_claimed_by_another(&self, id: &str, uid: &Uid) -> bool {
         lock(&self.claimants).get(id).is_some_and(|claimants| claimants.iter().any(|other| other != uid))
     }
