@@ -1,7 +1,10 @@
 //! A fleet that maintains its capacity, and how its target is lowered when a member goes. Pure.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use aws_sdk_ec2::types;
 use spot_core::capacity::Class;
+use spot_core::cloud::InstanceState;
 use spot_core::reason::{Reason, ReasonKind};
 
 use crate::instance::{FleetId, Instance};
@@ -48,9 +51,9 @@ pub(crate) struct Target {
 
 /// A member that is there, and will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) class: Class,
-    pub(crate) weight: u32,
+struct Part {
+    class: Class,
+    weight: u32,
 }
 
 impl Fleet {
@@ -156,9 +159,27 @@ impl Fleet {
         })
     }
 
+    /// The target at which nothing is launched in place of this one of `members`, those of `gone` being terminated.
+    pub(crate) fn without(
+        &self,
+        id: &str,
+        members: &BTreeMap<String, Instance>,
+        gone: &BTreeSet<String>,
+    ) -> Result<Target, Reason> {
+        let Some(leaving) = members.get(id) else {
+            let words = format!("{id} is tagged as a member of fleet {} that does not list it", self.id);
+            return Err(Reason::Cloud(ReasonKind::InstanceInTransition, words));
+        };
+        let part = |instance: &Instance| Ok(Part { class: instance.class, weight: self.weight(instance)? });
+        let is_there =
+            |(id, instance): &(&String, &Instance)| instance.life() == InstanceState::Running && !gone.contains(*id);
+        let there = members.iter().filter(is_there).map(|(_, instance)| part(instance));
+        self.lowered(&there.collect::<Result<Vec<_>, _>>()?, part(leaving)?)
+    }
+
     /// The target at which nothing is launched in place of `leaving`, one of `members`. It is the target as it is if
     /// the rest of them is enough: then it was lowered before, whoever did it.
-    pub(crate) fn lowered(&self, members: &[Part], leaving: Part) -> Result<Target, Reason> {
+    fn lowered(&self, members: &[Part], leaving: Part) -> Result<Target, Reason> {
         let Target { total, on_demand } = self.target;
         let there: u32 = members.iter().map(|part| part.weight).sum();
         let demanded = |part: &&Part| part.class == Class::OnDemand;

@@ -32,6 +32,8 @@ pub(crate) struct Known {
     pub(crate) instances: BTreeMap<String, Instance>,
     pub(crate) groups: BTreeMap<String, Group>,
     pub(crate) fleets: BTreeMap<FleetId, Fleet>,
+    /// The members of fleets that keep chosen instances.
+    pub(crate) members: BTreeMap<FleetId, BTreeMap<String, Instance>>,
     /// The groups of chosen instances by Auto Scaling's own word; only for those in `asked`.
     pub(crate) memberships: BTreeMap<String, Membership>,
     pub(crate) asked: BTreeSet<String>,
@@ -258,6 +260,8 @@ impl<'a> Survey<'a> {
                 refusals.extend(further(fleet.id.as_str()));
                 match fleet.weight(instance) {
                     Ok(weight) => {
+                        let members = self.known.members.get(&fleet.id);
+                        refusals.extend(members.and_then(|members| fleet.without(id, members, &BTreeSet::new()).err()));
                         let desired = fleet.target.total;
                         Some(cloud::Group { id: fleet.id.to_string(), desired, floor: 0, weight })
                     }

@@ -35,6 +35,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How often a fleet that is being modified is looked at.
 const MODIFYING: Duration = Duration::from_secs(2);
+/// How much of the deadline is left when a fleet was waited for in vain.
+const SPARED: Duration = Duration::from_secs(10);
 /// How often a group is looked at that may have been asked.
 const UNSURE: Duration = Duration::from_secs(5);
 /// How late a group may tell that it was asked: describes were seen to be half a minute behind. Sooner, a request whose
@@ -77,6 +79,8 @@ enum Next {
     Lower(Fleet, Target),
     /// Look again: this fleet is being modified.
     Await(FleetId),
+    /// Look again: for this reason the fleet does not let it go now, and soon it may.
+    Short(Reason),
     /// Terminate it, and this fleet keeps it no more.
     Plainly(Option<FleetId>),
 }
@@ -164,6 +168,13 @@ impl Aws {
                     let what = format!("fleet {fleet} of {id} is still being modified");
                     return Err(PortError::new(ErrorClass::Timeout, what));
                 }
+                Next::Short(reason) => {
+                    // With time left to raise the fleet's target again.
+                    if self.api.pause(MODIFYING, Instant(write.by.0.saturating_sub(SPARED))).await {
+                        continue;
+                    }
+                    return Err(doubted(refusal(node, &reason), unsure));
+                }
                 Next::Plainly(fleet) => self.terminate_plainly(id, fleet.as_ref(), write, terminated).await?,
             };
             let error = match asked {
@@ -233,10 +244,12 @@ impl Aws {
             .find(|reason| !(outside && reason.kind() == ReasonKind::InstanceInTransition && instance.is_running()));
         if let Some(reason) = obstacle {
             // A fleet that was lowered a moment ago, maybe by us.
-            if let (ReasonKind::GroupRefreshing, Kept::Fleet(fleet)) = (reason.kind(), known.keeper_of(id, instance)) {
-                return Ok(Next::Await(fleet.id.clone()));
-            }
-            return Err(refusal(reason));
+            let kept = known.keeper_of(id, instance);
+            return match (reason.kind(), kept) {
+                (ReasonKind::GroupRefreshing, Kept::Fleet(fleet)) => Ok(Next::Await(fleet.id.clone())),
+                (ReasonKind::InstanceInTransition, Kept::Fleet(_)) => Ok(Next::Short(reason.clone())),
+                _ => Err(refusal(reason)),
+            };
         }
         if self.is_claimed_by_another(id, &node.uid) {
             let reason = Reason::Cloud(ReasonKind::ClaimedTwice, format!("{id} is claimed by another node too"));
@@ -254,7 +267,7 @@ impl Aws {
                 let weight = group.members.get(id).map_or(1, |member| member.weight);
                 Ok(Next::InGroup { group: group.name.clone(), desired: group.desired, weight })
             }
-            Kept::Fleet(fleet) => self.next_of_fleet(node, fleet, id, instance, by, terminated).await,
+            Kept::Fleet(fleet) => Ok(self.next_of_fleet(fleet, id, &known, terminated)),
             Kept::Nobody => Ok(Next::Plainly(None)),
             Kept::Detached(_) | Kept::Unasked => {
                 let words = format!("what keeps {id} could not be told");

@@ -1,22 +1,23 @@
 //! A member of a fleet goes with the fleet's target lowered; if it stays after all, the target is raised again.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use aws_sdk_ec2::types::{
     ExcessCapacityTerminationPolicy as SpotExcess, FleetExcessCapacityTerminationPolicy as Ec2Excess,
     TargetCapacitySpecificationRequest,
 };
 use aws_smithy_types::retry::RetryConfig;
-use spot_core::cloud::{Deletion, InstanceState};
+use spot_core::cloud::Deletion;
 use spot_core::error::{ErrorClass, PortError};
-use spot_core::node::NodeSnapshot;
 use spot_core::ports::{Instant, Write};
-use spot_core::reason::{Reason, ReasonKind};
 
-use super::{MODIFYING, Next, Terminated, refusal};
+use super::{LATE, MODIFYING, Next, Terminated};
 use crate::action::Action;
 use crate::error::CallError;
 use crate::instance::{FleetId, Instance};
-use crate::maintain::{Fleet, Part, Target};
+use crate::maintain::{Fleet, Target};
 use crate::provider::Aws;
+use crate::survey::{Kept, Known};
 
 /// A fleet whose target was lowered for a member that is not terminated yet.
 #[derive(Debug)]
@@ -24,39 +25,51 @@ pub(super) struct Lowered {
     /// As it was before.
     fleet: Fleet,
     target: Target,
+    /// When EC2 said that it would be.
+    accepted: Option<Instant>,
 }
 
 impl Aws {
-    pub(super) async fn next_of_fleet(
-        &self,
-        node: &NodeSnapshot,
-        fleet: &Fleet,
-        id: &str,
-        instance: &Instance,
-        by: Instant,
-        terminated: &Terminated,
-    ) -> Result<Next, PortError> {
-        let members = self.api.fleet_members(&fleet.id, by).await?;
-        let ids: Vec<_> = members.iter().map(String::as_str).collect();
-        let described = self.api.all_instances(&ids, by).await?;
-        let there = described
-            .iter()
-            .filter(|(id, instance)| instance.life() == InstanceState::Running && !terminated.plainly.contains(*id));
-        let part = |instance: &Instance| {
-            let weight = fleet.weight(instance).map_err(|reason| refusal(node, &reason))?;
-            Ok::<_, PortError>(Part { class: instance.class, weight })
+    /// Learns the members of the fleets that keep chosen instances.
+    pub(crate) async fn learn_fleet_members(&self, chosen: &BTreeSet<String>, by: Instant, known: &mut Known) {
+        let fleet = |id: &String| match known.keeper_of(id, known.instances.get(id)?) {
+            Kept::Fleet(fleet) => Some(fleet.id.clone()),
+            Kept::Group(_) | Kept::Detached(_) | Kept::Unasked | Kept::Nobody => None,
         };
-        let parts = there.map(|(_, instance)| part(instance)).collect::<Result<Vec<_>, _>>()?;
-        if !members.iter().any(|member| member == id) {
-            let words = format!("{id} is tagged as a member of fleet {} that does not list it", fleet.id);
-            return Err(refusal(node, &Reason::Cloud(ReasonKind::InstanceInTransition, words)));
+        let fleets: BTreeSet<_> = chosen.iter().filter_map(fleet).collect();
+        for fleet in fleets {
+            match self.members_of(&fleet, by).await {
+                Ok(members) => drop(known.members.insert(fleet, members)),
+                Err(error) => known.doubt_keeper(fleet.as_str(), &error),
+            }
         }
-        let target = fleet.lowered(&parts, part(instance)?).map_err(|reason| refusal(node, &reason))?;
-        Ok(if target == fleet.target {
-            Next::Plainly(Some(fleet.id.clone()))
-        } else {
-            Next::Lower(fleet.clone(), target)
-        })
+    }
+
+    async fn members_of(&self, fleet: &FleetId, by: Instant) -> Result<BTreeMap<String, Instance>, CallError> {
+        let members = self.api.fleet_members(fleet, by).await?;
+        let ids: Vec<_> = members.iter().map(String::as_str).collect();
+        self.api.all_instances(&ids, by).await
+    }
+
+    /// What is next for a member of a fleet that refuses nothing.
+    pub(super) fn next_of_fleet(&self, fleet: &Fleet, id: &str, known: &Known, terminated: &Terminated) -> Next {
+        let nobody = BTreeMap::new();
+        let members = known.members.get(&fleet.id).unwrap_or(&nobody);
+        let target = match fleet.without(id, members, &terminated.plainly) {
+            Ok(target) => target,
+            Err(reason) => return Next::Short(reason),
+        };
+        if target == fleet.target {
+            return Next::Plainly(Some(fleet.id.clone()));
+        }
+        let told_late = |lowered: &Lowered| {
+            let at = lowered.accepted.filter(|_| lowered.fleet.target == fleet.target);
+            at.is_some_and(|at| self.api.clock.instant() < at + LATE)
+        };
+        if terminated.lowered.get(id).is_some_and(told_late) {
+            return Next::Await(fleet.id.clone());
+        }
+        Next::Lower(fleet.clone(), target)
     }
 
     /// Lowers a fleet's target for this member, and has the fleet choose no victim of its own.
@@ -71,9 +84,12 @@ impl Aws {
         let fleet_id = fleet.id.clone();
         // Before it is asked for: this future may be dropped. A repetition starts from what was there first.
         let first = !terminated.lowered.contains_key(id);
-        let lowered = terminated.lowered.entry(id.to_owned()).or_insert(Lowered { fleet, target });
+        let lowered = terminated.lowered.entry(id.to_owned()).or_insert(Lowered { fleet, target, accepted: None });
         lowered.target = target;
         let asked = self.set_target(&fleet_id, target, true, write).await?;
+        if let (Ok(_), Some(lowered)) = (&asked, terminated.lowered.get_mut(id)) {
+            lowered.accepted = Some(self.api.clock.instant());
+        }
         if first && asked.as_ref().is_err_and(|error| !error.may_pass()) {
             terminated.lowered.remove(id);
         }
@@ -99,7 +115,7 @@ impl Aws {
     }
 
     async fn restore(&self, lowered: &Lowered, write: &Write) -> Result<(), PortError> {
-        let Lowered { fleet: before, target } = lowered;
+        let Lowered { fleet: before, target, .. } = lowered;
         loop {
             let ids = [before.id.clone()].into();
             let answer = match &before.id {

@@ -163,27 +163,43 @@ async fn a_fleet_that_somebody_changed_meanwhile_is_not_raised() {
 #[tokio::test(start_paused = true)]
 async fn members_of_one_fleet_go_one_after_the_other_though_ec2_tells_of_it_late() {
     let world = world(EC2_FLEET, 4, None);
-    world.aws.state().lag = secs(30);
+    world.aws.state().lag = secs(10);
     let ended = futures::future::join_all([1, 2].map(|number| world.delete(number))).await;
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");
     world.pass(300).await;
     world.assert_nothing_else_happened();
     assert_eq!((alive(&world), targets(&world, EC2_FLEET)), (vec![id(3), id(4)], (4, 4)));
+    assert_eq!(world.aws.count("ec2:ModifyFleet"), 2, "once for each");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fleet_that_has_less_than_its_target_lets_nobody_go() {
     let world = world(EC2_FLEET, 3, None);
     change(&world, EC2_FLEET, |fleet| fleet.target = 8);
+    assert_eq!(world.refusals(2).await, [ReasonKind::InstanceInTransition], "before anything is drained");
     assert_eq!(class(&world.delete(2).await), ErrorClass::Permanent);
     assert!(world.aws.writes().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_that_launches_what_it_lacks_is_waited_for_when_its_member_is_drained() {
+    let world = world(EC2_FLEET, 3, None);
+    change(&world, EC2_FLEET, |fleet| fleet.target = 8);
+    world.pass(50).await;
+    assert_eq!(world.delete(2).await.unwrap(), Deletion::Accepted);
+    world.pass(300).await;
+    assert_eq!(world.aws.state().launched.len(), 1, "what it lacked, no more");
+    assert_eq!(targets(&world, EC2_FLEET).0, 6);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fraction_of_a_weight_is_refused() {
     for (weight, refused) in [("2.0", false), ("1", false), ("0.5", true), ("1.25", true), ("0", true)] {
         let world = world(EC2_FLEET, 3, None);
-        change(&world, EC2_FLEET, |fleet| drop(fleet.weights.insert("m5.large".to_owned(), weight.to_owned())));
+        change(&world, EC2_FLEET, |fleet| {
+            fleet.weights.insert("m5.large".to_owned(), weight.to_owned());
+            (fleet.target, fleet.on_demand, fleet.terminates_excess) = (3, 3, false);
+        });
         let fact = world.fact(1).await;
         let expected = if refused { vec![ReasonKind::FractionalWeight] } else { vec![] };
         assert_eq!(kinds(&fact), expected, "{weight}");

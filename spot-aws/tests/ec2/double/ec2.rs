@@ -152,7 +152,7 @@ fn asked_fleets(state: &State, request: &Request, key: &str, kind: &str) -> (Vec
 fn fleets(state: &State, request: &Request) -> Result<Answer, Refusal> {
     let (ids, next) = asked_fleets(state, request, "FleetId", "fleet-");
     let one = |id: &String| {
-        let fleet = fleet(state, id)?;
+        let fleet = state.late_fleets.told(id, fleet(state, id)?);
         let capacity = tag("totalTargetCapacity", fleet.target)
             + &tag("onDemandTargetCapacity", fleet.on_demand)
             + &tag("spotTargetCapacity", fleet.target - fleet.on_demand)
@@ -174,7 +174,7 @@ fn fleets(state: &State, request: &Request) -> Result<Answer, Refusal> {
 fn spot_fleets(state: &State, request: &Request) -> Result<Answer, Refusal> {
     let (ids, next) = asked_fleets(state, request, "SpotFleetRequestId", "sfr-");
     let one = |id: &String| {
-        let fleet = fleet(state, id)?;
+        let fleet = state.late_fleets.told(id, fleet(state, id)?);
         let offers =
             fleet.weights.iter().map(|(kind, weight)| tag("instanceType", kind) + &tag("weightedCapacity", weight));
         let mut config = tag("targetCapacity", fleet.target) + &tag("onDemandTargetCapacity", fleet.on_demand);
@@ -207,6 +207,7 @@ fn modifiable<'a>(state: &'a mut State, id: &str) -> Result<&'a mut Fleet, Refus
     if fleet.state() == "modifying" {
         return Err(Refusal::new(400, "FleetNotInModifiableState", "The fleet is being modified"));
     }
+    state.late_fleets.note(id, fleet, state.lag);
     Ok(fleet)
 }
 

@@ -184,6 +184,7 @@ pub(crate) struct State {
     /// How late describes tell of a change.
     pub(crate) lag: Duration,
     pub(crate) late_groups: Late<Group>,
+    pub(crate) late_fleets: Late<Fleet>,
     /// Instances that a group or fleet launched by itself.
     pub(crate) launched: Vec<String>,
     /// Instances that a group or fleet terminated by itself.
