@@ -148,37 +148,39 @@ fn mix(policy: &types::MixedInstancesPolicy) -> Mix {
     }
 }
 
-/// A group from which members are taken one after another, in thought.
+/// A group from which members are taken in thought. Which of them go first, or at all, is not known: so what is refused
+/// is refused for any number of them in any order.
 #[derive(Clone, Debug)]
 pub(crate) struct Shrinking<'a> {
     group: &'a Group,
     desired: u32,
+    /// What it keeps if of those that were taken only the on-demand ones go: then its mix wants the most of them.
+    largest: u32,
     /// What its on-demand members are worth together.
     on_demand: u32,
-    /// Members by zone; zones without one too.
+    /// Members by zone, those that were taken too; zones without one too.
     by_zone: BTreeMap<&'a str, u32>,
+    /// How many of them were taken.
+    taken: BTreeMap<&'a str, u32>,
 }
 
 impl<'a> Shrinking<'a> {
     /// The group without its members that are on their way out, nor those of `gone`, whose deletion may not show yet.
     pub(crate) fn of(group: &'a Group, gone: &BTreeSet<String>, class: impl Fn(&str) -> Option<Class>) -> Self {
-        let mut by_zone: BTreeMap<&str, u32> = group.zones.iter().map(|zone| (zone.as_str(), 0)).collect();
-        let mut on_demand = 0_u32;
-        let mut desired = group.desired;
-        for (id, member) in &group.members {
-            if member.is_leaving() {
-                continue;
-            }
-            if gone.contains(id) {
-                desired = desired.saturating_sub(member.weight);
-                continue;
-            }
-            *by_zone.entry(&member.zone).or_default() += 1;
+        let by_zone = group.zones.iter().map(|zone| (zone.as_str(), 0)).collect();
+        let (desired, taken) = (group.desired, BTreeMap::new());
+        let mut left = Self { group, desired, largest: desired, on_demand: 0, by_zone, taken };
+        let there = || group.members.iter().filter(|(_, member)| !member.is_leaving());
+        for (id, member) in there() {
+            *left.by_zone.entry(&member.zone).or_default() += 1;
             if class(id) == Some(Class::OnDemand) {
-                on_demand = on_demand.saturating_add(member.weight);
+                left.on_demand = left.on_demand.saturating_add(member.weight);
             }
         }
-        Self { group, desired, on_demand, by_zone }
+        for (id, _) in there().filter(|(id, _)| gone.contains(*id)) {
+            left.take(id, class(id).unwrap_or(Class::Unknown));
+        }
+        left
     }
 
     /// The capacity that the group keeps.
@@ -191,11 +193,10 @@ impl<'a> Shrinking<'a> {
         let Some(member) = self.group.members.get(id) else { return };
         self.desired = self.desired.saturating_sub(member.weight);
         if class == Class::OnDemand {
+            self.largest = self.largest.saturating_sub(member.weight);
             self.on_demand = self.on_demand.saturating_sub(member.weight);
         }
-        if let Some(count) = self.by_zone.get_mut(member.zone.as_str()) {
-            *count = count.saturating_sub(1);
-        }
+        *self.taken.entry(&member.zone).or_default() += 1;
     }
 
     /// Why this member's deletion would not be accepted, or would cost another machine. Its minimum aside.
@@ -231,7 +232,7 @@ impl<'a> Shrinking<'a> {
         if mix.segmented {
             return Some(format!("group {name} distributes its capacity in a way that can't be foreseen"));
         }
-        let keeps = mix.on_demand(self.desired.saturating_sub(member.weight));
+        let keeps = mix.on_demand(self.largest.saturating_sub(member.weight));
         let left = self.on_demand.saturating_sub(member.weight);
         let Mix { base, percentage, segmented: _ } = mix;
         (keeps > left).then(|| {
@@ -243,8 +244,11 @@ impl<'a> Shrinking<'a> {
 
     /// Whether the group would terminate another member to balance its zones: one may go only from a fullest zone.
     fn unbalances(&self, member: &Member) -> Option<String> {
-        let most = self.by_zone.values().copied().max()?;
-        let here = self.by_zone.get(member.zone.as_str()).copied().unwrap_or_default();
+        let others = self.by_zone.iter().filter(|(zone, _)| **zone != member.zone);
+        let most = others.map(|(_, count)| *count).max()?;
+        let count = |zones: &BTreeMap<&str, u32>| zones.get(member.zone.as_str()).copied().unwrap_or_default();
+        // The others of its zone go first, and those of other zones last.
+        let here = count(&self.by_zone).saturating_sub(count(&self.taken));
         (self.group.rebalances && here < most).then(|| {
             let (name, zone, left) = (&self.group.name, &member.zone, here.saturating_sub(1));
             format!("zone {zone} of group {name} would be left with {left}, and its fullest has {most}")

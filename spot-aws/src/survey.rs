@@ -146,7 +146,8 @@ impl<'a> Survey<'a> {
         Self { rules, known, claimants, shrinking }
     }
 
-    /// The facts of all nodes. What `chosen` would do to their groups is computed as if those before them had gone.
+    /// The facts of all nodes. Of `chosen`, in the order of preference, each may go whichever of those before it that may
+    /// go have gone.
     pub(crate) fn facts(&self, nodes: &[Arc<NodeSnapshot>], chosen: &[NodeRef]) -> CloudFacts {
         let mut facts: BTreeMap<Uid, CloudFact> = BTreeMap::new();
         let mut left = self.shrinking.clone();

@@ -135,6 +135,46 @@ async fn of_a_batch_as_many_may_go_as_leave_the_zones_in_balance() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_a_batch_each_may_go_whichever_of_the_others_went_before() {
+    // The nodes in zone a, those in zone b, all in order of preference, and who of them may go.
+    let batches: [(&[u32], &[u32], &[u32]); 4] = [
+        // Of b one may go only after one of a.
+        (&[1, 2, 3], &[4, 5], &[1, 2]),
+        // Two of a leave it too small while b is full; one of each does not.
+        (&[1, 2], &[3, 4], &[1, 3]),
+        (&[3, 4], &[1, 2], &[1, 3]),
+        (&[1, 2], &[3], &[1, 2]),
+    ];
+    for (a, b, may_go) in batches {
+        let build = || {
+            let mut world = World::new();
+            let all: Vec<u32> = (1..).take(a.len() + b.len()).collect();
+            for number in &all {
+                world.on_demand(*number);
+                let zone = if a.contains(number) { "eu-west-1a" } else { "eu-west-1b" };
+                world.change_instance(*number, |instance| zone.clone_into(&mut instance.zone));
+            }
+            world.group("od", &all, 0);
+            (world, all)
+        };
+        let (world, all) = build();
+        let facts = world.survey(&all).await;
+        let free = |number: &&u32| facts.of(uid(**number).as_str()).unwrap().refusals.is_empty();
+        assert_eq!(all.iter().filter(free).copied().collect::<Vec<_>>(), may_go, "{a:?} {b:?}");
+        for at in 0..may_go.len() {
+            let (world, _) = build();
+            let mut order = may_go.to_vec();
+            order.rotate_left(at);
+            for number in order {
+                world.delete(number).await.unwrap();
+                world.pass(60).await;
+            }
+            world.assert_nothing_else_happened();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_group_that_does_not_balance_its_zones_gives_from_any() {
     let world = two_zones();
     world.change_group("od", |group| group.suspended.push("AZRebalance".to_owned()));
