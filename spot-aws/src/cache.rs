@@ -64,7 +64,7 @@ impl Cache {
         self.instances.keep_only(&known.instances);
         self.groups.keep_only(&known.groups);
         let fleets = known.instances.values().filter_map(|instance| match &instance.keeper {
-            Keeper::Fleet(fleet) => Some((fleet.clone(), ())),
+            Keeper::Fleet(fleet) => Some((fleet.clone(), instance)),
             Keeper::Group(_) | Keeper::Nobody => None,
         });
         self.fleets.keep_only(&fleets.collect::<BTreeMap<_, _>>());
