@@ -9,6 +9,17 @@ use spot_core::reason::{Reason, ReasonKind};
 
 use crate::instance::{FleetId, Instance};
 
+/// The states of a fleet that launches nothing any more. One that is in none that is known may.
+const ENDED: [&str; 7] = [
+    "deleted",
+    "deleted_running",
+    "deleted_terminating",
+    "cancelled",
+    "cancelled_running",
+    "cancelled_terminating",
+    "failed",
+];
+
 /// What a fleet may launch, and how much of its target that is.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Offer {
@@ -119,7 +130,7 @@ impl Fleet {
 
     /// Whether it keeps its capacity now, so that a member that goes is replaced.
     pub(crate) fn is_keeping(&self) -> bool {
-        self.maintains && matches!(self.state.as_str(), "active" | "modifying" | "submitted")
+        self.maintains && !ENDED.contains(&self.state.as_str())
     }
 
     pub(crate) fn is_settled(&self) -> bool {
@@ -153,10 +164,13 @@ impl Fleet {
 
     /// Why no member may go now.
     pub(crate) fn refusal(&self) -> Option<Reason> {
-        (!self.is_settled()).then(|| {
-            let Self { id, state, .. } = self;
-            Reason::Cloud(ReasonKind::GroupRefreshing, format!("fleet {id} is {state}"))
-        })
+        let Self { id, state, .. } = self;
+        let kind = match state.as_str() {
+            "active" => return None,
+            "modifying" | "submitted" => ReasonKind::GroupRefreshing,
+            _ => ReasonKind::InstanceInTransition,
+        };
+        Some(Reason::Cloud(kind, format!("fleet {id} is {state}")))
     }
 
     /// The target at which nothing is launched in place of this one of `members`, those of `gone` being terminated.

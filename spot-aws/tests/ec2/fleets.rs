@@ -225,6 +225,24 @@ async fn a_fleet_that_does_not_maintain_is_nobodys_keeper() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_fleet_that_has_ended_is_nobodys_keeper_and_one_in_an_unknown_state_lets_nobody_go() {
+    for (fleet, state, writes) in [
+        (EC2_FLEET, "deleted_running", vec!["ec2:TerminateInstances"]),
+        (SPOT_FLEET, "cancelled_running", vec!["ec2:TerminateInstances"]),
+        (EC2_FLEET, "rebalancing", vec![]),
+        (SPOT_FLEET, "rebalancing", vec![]),
+    ] {
+        let world = world(fleet, 2, None);
+        change(&world, fleet, |fleet| fleet.ended = Some(state));
+        let refusals = if writes.is_empty() { vec![ReasonKind::InstanceInTransition] } else { vec![] };
+        assert_eq!(world.refusals(1).await, refusals, "{state}");
+        assert_eq!(world.delete(1).await.is_ok(), !writes.is_empty(), "{state}");
+        let made: Vec<_> = world.aws.writes().into_iter().map(|call| call.action).collect();
+        assert_eq!(made, writes, "{fleet} {state}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn rb_77_the_double_picks_a_victim_and_replaces_what_went() {
     let first = world(EC2_FLEET, 3, None);
     change(&first, EC2_FLEET, |fleet| (fleet.target, fleet.on_demand) = (4, 4));

@@ -81,6 +81,8 @@ pub(crate) struct Fleet {
     /// Weight by instance type, as text.
     pub(crate) weights: BTreeMap<String, String>,
     pub(crate) modified: Option<Instant>,
+    /// Its state, if it is another one than it is by itself.
+    pub(crate) ended: Option<&'static str>,
     pub(crate) short_since: Option<Instant>,
 }
 
@@ -95,11 +97,15 @@ impl Fleet {
             members: BTreeSet::new(),
             weights: BTreeMap::new(),
             modified: None,
+            ended: None,
             short_since: None,
         }
     }
 
     pub(crate) fn state(&self) -> &'static str {
+        if let Some(state) = self.ended {
+            return state;
+        }
         if self.modified.is_some_and(|at| at.elapsed() < MODIFY) { "modifying" } else { "active" }
     }
 
@@ -290,7 +296,7 @@ impl State {
     fn keep_fleet(&mut self, id: &str) {
         let instances = &self.instances;
         let fleet = self.fleets.get_mut(id).unwrap();
-        if fleet.kind != "maintain" {
+        if fleet.kind != "maintain" || fleet.ended.is_some() {
             return;
         }
         fleet.members.retain(|member| instances.get(member).is_some_and(|instance| instance.state != "terminated"));
