@@ -146,6 +146,7 @@ impl Aws {
         self.learn_memberships(&chosen, by, &mut known).await;
         self.learn_groups(&chosen, since, by, &mut known).await;
         self.learn_fleets(&ours, &chosen, since, by, &mut known).await;
+        self.learn_fleet_members(&chosen, by, &mut known).await;
         self.learn_members(&wanted, by, &mut known).await;
         for id in &chosen {
             match self.api.is_termination_protected(id, by).await {
