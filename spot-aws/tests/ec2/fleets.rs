@@ -9,6 +9,9 @@ use spot_core::reason::ReasonKind;
 use crate::double::{Fault, Fleet, tagged};
 use crate::support::{World, class, id, kinds, secs};
 
+/// Words of a refusal, and what brings it about.
+type Refused = (&'static str, fn(&World));
+
 const EC2_FLEET: &str = "fleet-1";
 const SPOT_FLEET: &str = "sfr-1";
 
@@ -114,7 +117,7 @@ async fn rb_09_a_lowering_is_not_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fleet_whose_member_may_not_go_after_all_keeps_what_it_kept() {
-    let refusals: [(&str, fn(&World)); 3] = [
+    let refusals: [Refused; 3] = [
         ("not allowed", |world| world.aws.fail("ec2:TerminateInstances", Fault::Denied, u32::MAX)),
         ("termination_protected", |world| {
             // While the fleet is being modified: the next look finds it.
