@@ -452,16 +452,14 @@ impl CloudProvider for Aws {
         if !group::is_leaving(&membership.state) {
             return Ok(life);
         }
-        let hooks = self.api.termination_hooks(&membership.group, by).await.unwrap_or_default();
-        let (group, state) = (&membership.group, &membership.state);
-        tracing::warn!(
-            instance = id,
-            group,
-            state,
-            hooks = hooks.join(", "),
-            "the instance is being terminated, held by its group's lifecycle hooks"
-        );
-        Ok(InstanceState::ShuttingDown)
+        if !membership.state.ends_with(":Wait") {
+            return Ok(InstanceState::ShuttingDown);
+        }
+        let hooks = self.api.termination_hooks(&membership.group, by).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the names of the hooks are not known");
+            Vec::new()
+        });
+        Ok(InstanceState::Held(format!("{} of group {}", hooks.join(", "), membership.group)))
     }
 }
 

@@ -3,8 +3,6 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use spot_core::claim::InstanceId;
-use spot_core::ports::CloudProvider;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::support::{World, id, name};
@@ -59,16 +57,6 @@ async fn rb_07_labels_that_contradict_ec2_are_told_once() {
     let told: Vec<_> = log.lines().into_iter().filter(|line| line.contains("contradict")).collect();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains(&name(1)) && told[0].contains("ec2=spot") && told[0].contains("on-demand"), "{told:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hook_that_holds_an_instance_is_named() {
-    let (log, _guard) = listen();
-    let world = World::of_group(2, 0);
-    world.change_group("od", |group| group.hooks.push("drain-it".to_owned()));
-    world.delete(1).await.unwrap();
-    world.provider.instance_state(&InstanceId::new(id(1)), world.by(30)).await.unwrap();
-    assert!(log.lines().iter().any(|line| line.contains("drain-it") && line.contains(&id(1))), "{:?}", log.lines());
 }
 
 #[tokio::test(start_paused = true)]

@@ -373,13 +373,13 @@ async fn rb_30_the_state_of_an_instance_is_ec2s_word() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_a_hook_holds_is_on_its_way() {
+async fn an_instance_that_a_hook_holds_is_on_its_way_and_the_hook_is_named() {
     let world = World::of_group(3, 0);
     world.change_group("od", |group| group.hooks.push("drain-it".to_owned()));
     assert_eq!(world.delete(1).await.unwrap(), Deletion::Accepted);
     assert_eq!(world.state_of(1), "running");
     let state = world.provider.instance_state(&InstanceId::new(id(1)), world.by(30)).await;
-    assert_eq!(state.unwrap(), InstanceState::ShuttingDown);
+    assert_eq!(state.unwrap(), InstanceState::Held("drain-it of group od".to_owned()));
     assert_eq!(world.delete(1).await.unwrap(), Deletion::Accepted, "once more");
     assert_eq!((world.aws.count(IN_GROUP), world.aws.state().groups["od"].desired), (1, 2));
 }

@@ -104,7 +104,8 @@ fn a_hook_that_holds_a_machine_makes_the_wait_as_long_again_and_is_named_after_t
         let notes = Notes::default();
         let migrator = Migrator::new(model.process().ports_alone(Arc::new(notes.clone())), settings());
         let run = model::block_on(&model, async { migrator.once(&Stop::default()).await });
-        run.expect("it ends").expect("the run can be made");
+        let report = run.expect("it ends").expect("the run can be made");
+        assert_eq!(report.failed, [], "{report:?}");
         let why = |event| match event {
             Progress::Departing { why, .. } => Some(why),
             _other => None,
