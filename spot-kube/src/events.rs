@@ -22,11 +22,11 @@ use crate::requests::{Call, Needs, Requests, escaped};
 /// Events that wait to be sent. More than that at once are dropped and counted.
 const WAITING: usize = 256;
 
-/// The pause after each in the long run: at most twenty a second.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The pause after each in the long run: at most fifty a second.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// How much of it can be put off: so that the first hundred go at once.
-const CREDIT: Duration = Duration::from_secs(5);
+const CREDIT: Duration = Duration::from_secs(2);
 
 /// How long sending one may take.
 const SENDING: Duration = Duration::from_secs(5);
