@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Job;
-use crate::claim::Machine;
+use crate::claim::{InstanceId, Machine};
 use crate::cloud::InstanceState;
-use crate::error::{ErrorClass, chain};
+use crate::error::{ErrorClass, PortError, chain};
 use crate::ports::{Erased, Instant};
 use crate::progress::Step;
 use crate::retire::permit::DeletableNode;
@@ -32,22 +32,21 @@ impl Job<'_> {
         if self.gone_by(until).await? {
             return Ok(());
         }
-        if self.is_held().await {
-            let until = self.retirer.ports.clock.instant() + self.retirer.settings.node_gone_timeout;
-            if self.gone_by(until).await? {
-                return Ok(());
-            }
-        }
-        let clock = &self.retirer.ports.clock;
-        let Machine::Instance(instance) = &self.machine else {
+        let Machine::Instance(instance) = self.machine.clone() else {
             let holding = self.node.finalizers.join(", ");
             return Err(Halt::Departing(format!(
                 "node_object_stuck: its Node object does not go; finalizers: {holding}"
             )));
         };
-        let by = clock.instant() + REQUEST;
-        let ports = self.retirer.ports;
-        match within(ports, by, "asking for the instance", ports.cloud.instance_state(instance, by)).await {
+        let mut state = self.state_of(&instance).await;
+        if matches!(state, Ok(InstanceState::Held(_))) {
+            let until = self.retirer.ports.clock.instant() + self.retirer.settings.node_gone_timeout;
+            if self.gone_by(until).await? {
+                return Ok(());
+            }
+            state = self.state_of(&instance).await;
+        }
+        match state {
             Ok(InstanceState::Gone) if self.retirer.settings.delete_node_object => {}
             Ok(InstanceState::Gone) => {
                 let why = format!("node_object_stuck: instance {instance} is gone, but its Node object is not");
@@ -72,13 +71,10 @@ impl Job<'_> {
         self.erase().await
     }
 
-    /// Whether a lifecycle hook holds the machine. What can't be asked now is asked again.
-    async fn is_held(&self) -> bool {
-        let Machine::Instance(instance) = &self.machine else { return false };
+    async fn state_of(&self, instance: &InstanceId) -> Result<InstanceState, PortError> {
         let ports = self.retirer.ports;
         let by = ports.clock.instant() + REQUEST;
-        let state = within(ports, by, "asking for the instance", ports.cloud.instance_state(instance, by)).await;
-        matches!(state, Ok(InstanceState::Held(_)))
+        within(ports, by, "asking for the instance", ports.cloud.instance_state(instance, by)).await
     }
 
     /// Deletes a Node object whose machine is gone, unless another machine has taken it over.
