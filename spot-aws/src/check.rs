@@ -7,6 +7,7 @@ use spot_core::error::{ErrorClass, PortError};
 use spot_core::ports::Instant;
 
 use crate::action::Action;
+use crate::describe::more;
 use crate::error::{CallError, Kind};
 use crate::instance::CLUSTER_TAG;
 use crate::provider::Aws;
@@ -65,6 +66,7 @@ impl Aws {
         note(Action::DescribeLoadBalancers, answer.map(|_| ()));
         checked
     }
+
     /// The ID of an instance that is tagged for the cluster, if there is one.
     async fn instance_of_cluster(&self, by: Instant) -> Result<Option<String>, CallError> {
         let tag = format!("tag:{CLUSTER_TAG}{}", self.rules.cluster_name);
@@ -80,7 +82,7 @@ impl Aws {
             if let Some(id) = instances.find_map(types::Instance::instance_id) {
                 return Ok(Some(id.to_owned()));
             }
-            token = page.next_token().filter(|token| !token.is_empty()).map(str::to_owned);
+            token = more(page.next_token());
             if token.is_none() {
                 return Ok(None);
             }

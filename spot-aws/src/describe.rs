@@ -44,7 +44,7 @@ impl Api {
             let page = self.call(Action::DescribeInstances, by, request.send()).await?;
             let instances = page.reservations().iter().flat_map(types::Reservation::instances);
             found.extend(instances.filter_map(|one| Some((one.instance_id()?.to_owned(), Instance::of(one)))));
-            token = page.next_token().filter(|token| !token.is_empty()).map(str::to_owned);
+            token = more(page.next_token());
             if token.is_none() {
                 return Ok(found);
             }
@@ -86,7 +86,7 @@ impl Api {
                 let request = request.max_records(GROUP_PAGE).set_next_token(token);
                 let page = self.call(Action::DescribeAutoScalingGroups, by, request.send()).await?;
                 found.extend(page.auto_scaling_groups().iter().map(Group::of).map(|group| (group.name.clone(), group)));
-                token = page.next_token().filter(|token| !token.is_empty()).map(str::to_owned);
+                token = more(page.next_token());
                 if token.is_none() {
                     break;
                 }
@@ -113,7 +113,7 @@ impl Api {
                     let state = one.lifecycle_state().unwrap_or_default().to_owned();
                     Some((one.instance_id()?.to_owned(), Membership { group, state }))
                 }));
-                token = page.next_token().filter(|token| !token.is_empty()).map(str::to_owned);
+                token = more(page.next_token());
                 if token.is_none() {
                     break;
                 }
@@ -168,7 +168,7 @@ impl Api {
             let page = self.call(Action::DescribeFleets, by, request.send()).await?;
             let fleets = page.fleets().iter().filter_map(Fleet::of_ec2).filter(|fleet| wanted.contains(&fleet.id));
             found.extend(fleets.map(|fleet| (fleet.id.clone(), fleet)));
-            token = page.next_token().filter(|token| !token.is_empty()).map(str::to_owned);
+            token = more(page.next_token());
             if token.is_none() {
                 return Ok(found);
             }
@@ -189,7 +189,7 @@ impl Api {
             let fleets = page.spot_fleet_request_configs().iter().filter_map(Fleet::of_spot);
             let fleets = fleets.filter(|fleet| wanted.contains(&fleet.id));
             found.extend(fleets.map(|fleet| (fleet.id.clone(), fleet)));
-            token = page.next_token().filter(|token| !token.is_empty()).map(str::to_owned);
+            token = more(page.next_token());
             if token.is_none() {
                 return Ok(found);
             }
@@ -235,6 +235,11 @@ impl Api {
         }
         Ok(found)
     }
+}
+
+/// Where the next page begins; none after the last one.
+pub(crate) fn more(token: Option<&str>) -> Option<String> {
+    token.filter(|token| !token.is_empty()).map(str::to_owned)
 }
 
 fn owned(ids: &[&str]) -> Vec<String> {

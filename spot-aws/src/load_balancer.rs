@@ -14,6 +14,7 @@ use spot_core::ports::{Instant, Lane, Write};
 use crate::ProviderId;
 use crate::action::Action;
 use crate::client::Api;
+use crate::describe::more;
 use crate::error::CallError;
 use crate::instance::CLUSTER_TAG;
 use crate::provider::{Aws, lock};
@@ -206,7 +207,7 @@ impl Api {
                 |group: &&types::TargetGroup| group.target_type() == Some(&types::TargetTypeEnum::Instance);
             let groups = page.target_groups().iter().filter(of_instances);
             arns.extend(groups.filter_map(|group| group.target_group_arn().map(str::to_owned)));
-            marker = page.next_marker().filter(|marker| !marker.is_empty()).map(str::to_owned);
+            marker = more(page.next_marker());
             if marker.is_none() {
                 break;
             }
@@ -244,7 +245,7 @@ impl Api {
             let page = self.call(Action::DescribeLoadBalancers, by, request.send()).await?;
             let balancers = page.load_balancer_descriptions().iter();
             names.extend(balancers.filter_map(|balancer| balancer.load_balancer_name().map(str::to_owned)));
-            marker = page.next_marker().filter(|marker| !marker.is_empty()).map(str::to_owned);
+            marker = more(page.next_marker());
             if marker.is_none() {
                 break;
             }
