@@ -466,7 +466,7 @@ impl CloudProvider for Aws {
 impl Aws {
     /// A node of another provisioner: its machine goes with it.
     fn with_node(node: &NodeSnapshot) -> Result<Deletion, PortError> {
-        let owned = node.finalizers.iter().any(|finalizer| finalizer == key::KARPENTER_FINALIZER);
+        let owned = node.takes_its_machine_along();
         if node.label(key::NODE_POOL).is_some() && owned {
             return Ok(Deletion::WithNode);
         }

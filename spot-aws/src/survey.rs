@@ -203,7 +203,7 @@ impl<'a> Survey<'a> {
         };
         let class = instance.class;
         if node.label(key::NODE_POOL).is_some() {
-            let owned = node.finalizers.iter().any(|finalizer| finalizer == key::KARPENTER_FINALIZER);
+            let owned = node.takes_its_machine_along();
             let words = format!("a node pool provisioned {id}, and nothing would remove it when its Node is deleted");
             let refusals = if owned { Vec::new() } else { refused(ReasonKind::NoMachineOwner, words) };
             return CloudFact { class, machine: owned.then_some(Machine::WithNode), group: None, refusals };

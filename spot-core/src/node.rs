@@ -297,6 +297,12 @@ impl NodeSnapshot {
         }
     }
 
+    /// Whether Karpenter removes the machine when the Node object is deleted.
+    #[must_use]
+    pub fn takes_its_machine_along(&self) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == key::KARPENTER_FINALIZER)
+    }
+
     /// Which object this is, in whatever version.
     #[must_use]
     pub fn reference(&self) -> NodeRef {

@@ -13,7 +13,7 @@ use spot_core::capacity::CapacityLabels;
 use spot_core::claim::{InstanceId, Machine};
 use spot_core::cloud::{CloudFact, CloudFacts, Deletion, Freshness, InstanceState};
 use spot_core::error::{ErrorClass, PortError};
-use spot_core::node::{NodeRef, NodeSnapshot, key};
+use spot_core::node::{NodeRef, NodeSnapshot};
 use spot_core::ports::{Clock, CloudProvider, Instant, Write};
 use spot_core::reason::{Reason, ReasonKind};
 use spot_core::retire::RetiredNode;
@@ -109,7 +109,7 @@ impl CloudProvider for NodeObject {
 fn refusal(node: &NodeSnapshot) -> Option<Reason> {
     let id = &node.provider_id;
     let harmless = id.is_empty() || id.split_once("://").is_some_and(|(scheme, _)| HARMLESS.contains(&scheme));
-    let owned = node.finalizers.iter().any(|finalizer| finalizer == key::KARPENTER_FINALIZER);
+    let owned = node.takes_its_machine_along();
     let what = format!("nothing would remove the machine {id} when its Node is deleted");
     (!harmless && !owned).then_some(Reason::Cloud(ReasonKind::NoMachineOwner, what))
 }

@@ -200,9 +200,7 @@ impl World {
             (None, MachineKind::WithNode) => {
                 return match self.node_of(&node.reference()) {
                     None => Ok(Deletion::WithNode),
-                    Some(_) if node.finalizers.iter().any(|owner| owner == key::KARPENTER_FINALIZER) => {
-                        Ok(Deletion::WithNode)
-                    }
+                    Some(_) if node.takes_its_machine_along() => Ok(Deletion::WithNode),
                     Some(_) => refused(format!("nobody would remove the machine of node {}", node.name)),
                 };
             }
