@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use spot_core::error::ErrorClass;
+use spot_core::interruption::Told;
 use spot_core::node::NodeRef;
 use spot_core::ports::Observer;
 use spot_core::progress::{Answered, Outcome, Progress, Report};
@@ -72,9 +73,14 @@ impl Observer for Log {
             Progress::Problem { node, class, what } => problem(node.as_ref(), *class, what),
             Progress::RunEnded { report } => ended(report),
             Progress::RunFailed { class, why } => error!(class = class.as_str(), why, "run failed"),
+            Progress::Interruption(told) => interruption(told),
             Progress::NextRun { at } => info!(%at, "next run"),
         }
     }
+}
+
+fn interruption(told: &Told) {
+    debug!(?told, "interruption");
 }
 
 fn problem(node: Option<&NodeRef>, class: ErrorClass, what: &str) {

@@ -241,7 +241,8 @@ impl Observer for Metrics {
             | Progress::Postponed { .. }
             | Progress::Undone { .. }
             | Progress::Departing { .. }
-            | Progress::Created { .. } => {}
+            | Progress::Created { .. }
+            | Progress::Interruption(_) => {}
         }
     }
 }

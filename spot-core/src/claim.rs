@@ -128,6 +128,19 @@ pub struct Claim {
     pub own_pod_left: bool,
     /// Taint and cordon were put back once, after a cluster-autoscaler that started had taken them off.
     pub restored: bool,
+    /// When the machine goes, where the cloud has announced it.
+    pub until: Option<Timestamp>,
+    /// What the fleet that keeps the machine wanted before it was asked for less.
+    pub fleet_before: Option<FleetBefore>,
+}
+
+/// A fleet's target capacity before a deletion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetBefore {
+    /// The fleet.
+    pub fleet: String,
+    /// Its target.
+    pub target: u32,
 }
 
 impl Claim {

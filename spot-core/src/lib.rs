@@ -38,6 +38,7 @@ pub mod decision;
 pub mod drain;
 pub mod error;
 pub mod exposure;
+pub mod interruption;
 pub mod judge;
 pub mod labels;
 pub mod memory;

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use crate::claim::{BackOff, Claim, InstanceId};
 use crate::cloud::{CloudFacts, Deletion, Freshness, InstanceState};
 use crate::error::PortError;
+use crate::interruption::{Delivery, Handled, Source};
 use crate::memory::Memory;
 use crate::node::{NodeRef, NodeSnapshot, Taint};
 use crate::pod::{BudgetRef, PodRef, PodSnapshot};
@@ -347,6 +348,43 @@ pub trait CloudProvider: Send + Sync {
     /// # Errors
     /// When the cloud could not be asked.
     async fn instance_state(&self, instance: &InstanceId, by: Instant) -> Result<InstanceState, PortError>;
+}
+
+/// Whoever announces what happens to machines: a queue, the metadata service of one machine, the model.
+#[async_trait]
+pub trait NoticeSource: Send + Sync {
+    /// Which kind of source it is.
+    fn kind(&self) -> Source;
+
+    /// How many calls of [`Self::next`] may usefully wait side by side.
+    fn receivers(&self) -> usize {
+        1
+    }
+
+    /// The machine of a node by its provider ID, which alone is asked: names are not identity. None: no machine that
+    /// this source can announce anything of.
+    fn instance_of(&self, provider_id: &str) -> Option<InstanceId>;
+
+    /// Waits for the next notices; none came within the source's own wait: an empty answer. What is not a notice, or
+    /// nobody here has an answer to, is settled by the source itself, counted, and never an error. Dropped, nothing is
+    /// lost: what was on its way is delivered again.
+    ///
+    /// # Errors
+    /// When the source could not be asked. The caller asks again, after a pause.
+    async fn next(&self) -> Result<Vec<Delivery>, PortError>;
+
+    /// Keeps a notice for us, for at least ten seconds from now, and tells whoever waits for the answer that it is being
+    /// worked on. Idempotent.
+    ///
+    /// # Errors
+    /// When that could not be brought about: the notice may be delivered again.
+    async fn extend(&self, delivery: &Delivery, by: Instant) -> Result<(), PortError>;
+
+    /// Settles a notice. Idempotent; one that is not known any more is settled.
+    ///
+    /// # Errors
+    /// When that could not be brought about: the notice is delivered again.
+    async fn settle(&self, delivery: &Delivery, handled: Handled, by: Instant) -> Result<(), PortError>;
 }
 
 /// Whoever wants to know. Never blocks, never fails: adapters queue, bounded, and count what they drop.

@@ -10,6 +10,7 @@ use crate::capacity::Class;
 use crate::drain::plan::Loss;
 use crate::error::{ErrorClass, Obstacle};
 use crate::exposure::Exposed;
+use crate::interruption::Told;
 use crate::node::NodeRef;
 use crate::pod::PodRef;
 use crate::reason::{Reason, ReasonKind};
@@ -317,6 +318,8 @@ pub enum Progress {
         /// Why, with all causes.
         why: String,
     },
+    /// Something happened in answer to a notice.
+    Interruption(Told),
     /// When the next run begins.
     NextRun {
         /// Then.

@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use spot_core::claim::{BackOff, Claim, ClaimStep, InstanceId, Machine, Owner};
+use spot_core::claim::{BackOff, Claim, ClaimStep, FleetBefore, InstanceId, Machine, Owner};
 use spot_core::node::{ClaimAnnotation, Uid};
 
 /// The longest record that is read. Ours have some 300 bytes; all annotations of an object may have 256 KiB.
@@ -26,6 +26,17 @@ struct ClaimText {
     own_pod_left: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     restored: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fleet_before: Option<FleetText>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FleetText {
+    fleet: String,
+    target: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -58,6 +69,11 @@ pub(crate) fn encode(claim: &Claim) -> String {
         since: claim.since.to_string(),
         own_pod_left: claim.own_pod_left,
         restored: claim.restored,
+        until: claim.until.map(|until| until.to_string()),
+        fleet_before: claim
+            .fleet_before
+            .as_ref()
+            .map(|FleetBefore { fleet, target }| FleetText { fleet: fleet.clone(), target: *target }),
     };
     json(&text)
 }
@@ -101,6 +117,8 @@ fn read(text: &str) -> Result<Claim, String> {
         since: text.since.parse::<Timestamp>().map_err(|_| "`since` is not a time")?,
         own_pod_left: text.own_pod_left,
         restored: text.restored,
+        until: text.until.map(|until| until.parse()).transpose().map_err(|_| "`until` is not a time")?,
+        fleet_before: text.fleet_before.map(|FleetText { fleet, target }| FleetBefore { fleet, target }),
     })
 }
 
@@ -135,18 +153,25 @@ mod tests {
         ];
         let step = prop::sample::select(ClaimStep::ALL.to_vec());
         let text = || any::<[char; 5]>().prop_map(String::from_iter);
-        (owner, text(), machine, text(), step, any::<(bool, bool, bool)>(), prop::option::of(text()), times()).prop_map(
-            |(owner, node, machine, boot_id, step, (cordoned, own_pod_left, restored), taint, since)| Claim {
-                owner,
-                node: Uid::new(node),
-                machine,
-                boot_id,
-                step,
-                cordoned,
-                taint,
-                since,
-                own_pod_left,
-                restored,
+        let until = prop::option::of(times());
+        let before = prop::option::of((text(), any::<u32>()));
+        let flags = any::<(bool, bool, bool)>();
+        (owner, text(), machine, text(), step, flags, prop::option::of(text()), times(), until, before).prop_map(
+            |(owner, node, machine, boot_id, step, (cordoned, own_pod_left, restored), taint, since, until, before)| {
+                Claim {
+                    owner,
+                    node: Uid::new(node),
+                    machine,
+                    boot_id,
+                    step,
+                    cordoned,
+                    taint,
+                    since,
+                    own_pod_left,
+                    restored,
+                    until,
+                    fleet_before: before.map(|(fleet, target)| FleetBefore { fleet, target }),
+                }
             },
         )
     }
@@ -192,6 +217,8 @@ mod tests {
             since: "2026-01-01T00:00:00Z".parse().unwrap(),
             own_pod_left: false,
             restored: false,
+            until: None,
+            fleet_before: None,
         };
         assert_eq!(
             encode(&claim),

@@ -262,6 +262,7 @@ impl Observer for Events {
             }
             Progress::RunStarted { .. }
             | Progress::Judged { .. }
+            | Progress::Interruption(_)
             | Progress::WouldRetire { .. }
             | Progress::Waiting { .. }
             | Progress::StepStarted { .. }

@@ -283,6 +283,8 @@ pub(crate) fn claim(number: u32, machine: Machine) -> Claim {
         since: noon(),
         own_pod_left: false,
         restored: false,
+        until: None,
+        fleet_before: None,
     }
 }
 

@@ -97,6 +97,8 @@ pub(super) fn claiming(node: &NodeSnapshot, owner: &Owner, machine: &Machine, no
             since: now,
             own_pod_left: false,
             restored: false,
+            until: None,
+            fleet_before: None,
         },
     };
     NodeChange {

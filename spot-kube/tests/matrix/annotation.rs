@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use spot_core::claim::{BackOff, Claim, ClaimStep, InstanceId, Machine, Owner};
+use spot_core::claim::{BackOff, Claim, ClaimStep, FleetBefore, InstanceId, Machine, Owner};
 use spot_core::node::Uid;
 
 /// The claim that a text holds, exactly.
@@ -27,8 +27,18 @@ pub(crate) fn claim(text: &str) -> Result<Claim, String> {
         since: fields.time("since")?,
         own_pod_left: fields.flag("ownPodLeft")?,
         restored: fields.has("restored") && fields.flag("restored")?,
+        until: if fields.has("until") { Some(fields.time("until")?) } else { None },
+        fleet_before: if fields.has("fleetBefore") { Some(fleet(&fields.take("fleetBefore")?)?) } else { None },
     };
     fields.end().map(|()| claim)
+}
+
+fn fleet(text: &Value) -> Result<FleetBefore, String> {
+    let target = text["target"].as_u64().and_then(|target| u32::try_from(target).ok());
+    match (text["fleet"].as_str(), target) {
+        (Some(fleet), Some(target)) => Ok(FleetBefore { fleet: fleet.to_owned(), target }),
+        _ => Err(format!("a fleet is not {text}")),
+    }
 }
 
 /// The back-off that a text holds, exactly.
@@ -55,6 +65,12 @@ pub(crate) fn claim_text(claim: &Claim) -> String {
     }
     if claim.restored {
         text["restored"] = json!(true);
+    }
+    if let Some(until) = claim.until {
+        text["until"] = json!(until.to_string());
+    }
+    if let Some(FleetBefore { fleet, target }) = &claim.fleet_before {
+        text["fleetBefore"] = json!({"fleet": fleet, "target": target});
     }
     text.to_string()
 }

@@ -45,6 +45,8 @@ fn retired(node: Arc<NodeSnapshot>, machine: Machine) -> RetiredNode {
         since: Timestamp::UNIX_EPOCH,
         own_pod_left: false,
         restored: false,
+        until: None,
+        fleet_before: None,
     };
     RetiredNode::assume(node, claim)
 }

@@ -31,6 +31,8 @@ fn claim() -> Claim {
         since: "2026-01-01T00:00:00Z".parse().unwrap(),
         own_pod_left: false,
         restored: false,
+        until: None,
+        fleet_before: None,
     }
 }
 

@@ -26,6 +26,8 @@ fn claim(model: &Model, name: &str) -> Claim {
         since: node.created_at,
         own_pod_left: false,
         restored: false,
+        until: None,
+        fleet_before: None,
     }
 }
 

@@ -68,6 +68,8 @@ pub(crate) fn claim(name: &str, step: ClaimStep) -> Claim {
         since: noon(),
         own_pod_left: false,
         restored: false,
+        until: None,
+        fleet_before: None,
     }
 }
 

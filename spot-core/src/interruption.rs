@@ -1,0 +1,7 @@
+//! What the cloud announces of a machine, and the answer to it: its node is empty before the machine is gone.
+
+pub mod notice;
+
+pub use notice::{
+    Announcement, Delivery, Handled, Ignored, MachineState, Notice, NoticeKind, Reclaim, Source, Ticket, Told,
+};
