@@ -107,6 +107,7 @@ fn node(number: u32, nodes: Nodes) -> NodeSnapshot {
         taints: taints(number),
         unschedulable: false,
         readiness: Readiness::Ready,
+        ready_since: None,
         boot_id: uid(number, 0x5000).to_string(),
         deleting_since: None,
         finalizers: Vec::new(),

@@ -18,6 +18,9 @@ pub mod key {
     pub const BACK_OFF: &str = "spot-migrator.io/back-off";
     /// Ours: the soft taint of nodes that may still go in this run.
     pub const LEAVING: &str = "spot-migrator.io/leaving";
+    /// Ours: the soft taint of a node whose machine is likelier than others to be taken back; its value is when that was
+    /// announced, in seconds.
+    pub const REBALANCE: &str = "spot-migrator.io/rebalance-recommended";
     /// Ours: the opt-out of a node, as label or annotation, value `true`.
     pub const DO_NOT_MIGRATE: &str = "spot-migrator.io/do-not-migrate";
     /// Ours: the opt-out of a pod, as label or annotation, value `true`.
@@ -274,6 +277,8 @@ pub struct NodeSnapshot {
     pub unschedulable: bool,
     /// The `Ready` condition.
     pub readiness: Readiness,
+    /// Since when it is ready: the condition's last transition; none where it is not, or that is not known.
+    pub ready_since: Option<Timestamp>,
     /// Which boot of the machine this is.
     pub boot_id: String,
     /// Since when the object is being deleted.

@@ -263,6 +263,7 @@ pub(crate) fn node(number: u32) -> NodeSnapshot {
         taints: Vec::new(),
         unschedulable: false,
         readiness: Readiness::Ready,
+        ready_since: None,
         boot_id: "boot".to_owned(),
         deleting_since: None,
         finalizers: Vec::new(),

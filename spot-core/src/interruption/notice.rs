@@ -298,6 +298,11 @@ pub enum Told {
         /// The node.
         node: NodeRef,
     },
+    /// Nothing followed: pods are not kept off a node any longer.
+    Hardened {
+        /// The node.
+        node: NodeRef,
+    },
     /// A node's machine is back, or was never taken: everything of ours was taken off.
     Returned {
         /// The node.

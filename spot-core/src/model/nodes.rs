@@ -82,6 +82,7 @@ impl World {
             taints: spec.taints.clone(),
             unschedulable: spec.unschedulable,
             readiness: if ready { Readiness::Ready } else { Readiness::NotReady { since: created_at } },
+            ready_since: ready.then_some(created_at),
             boot_id: self.instances.get(no.0)?.boot_id(),
             deleting_since: None,
             finalizers: match self.settings.machines {
@@ -154,7 +155,8 @@ impl World {
         let Some(entry) = self.node_mut(id).filter(|entry| entry.exists && entry.alive) else { return };
         let fulfilled = entry.coming.take();
         self.fulfil(fulfilled);
-        self.update_node(id, |node| node.readiness = Readiness::Ready);
+        let now = self.wall();
+        self.update_node(id, |node| turn(node, Readiness::Ready, now));
     }
 
     pub(super) fn cordon_taint(&mut self, id: NodeId) {
@@ -184,9 +186,8 @@ impl World {
         let Some(entry) = self.node_mut(id) else { return };
         entry.alive = alive;
         let pods: Vec<PodId> = entry.pods.iter().copied().collect();
-        self.update_node(id, |node| {
-            node.readiness = if alive { Readiness::Ready } else { Readiness::Unreachable { since: now } };
-        });
+        let readiness = if alive { Readiness::Ready } else { Readiness::Unreachable { since: now } };
+        self.update_node(id, |node| turn(node, readiness, now));
         for pod in pods {
             self.kubelet_of_pod(pod, alive);
         }
@@ -271,6 +272,13 @@ impl World {
             self.finish(pod, Removal::NodeLost);
         }
     }
+}
+
+/// The `Ready` condition changes, or says again what it said.
+fn turn(node: &mut NodeSnapshot, readiness: Readiness, now: Timestamp) {
+    let ready = readiness == Readiness::Ready;
+    node.ready_since = ready.then(|| node.ready_since.unwrap_or(now));
+    node.readiness = readiness;
 }
 
 /// What a patch does.

@@ -89,6 +89,7 @@ pub(crate) fn node(node: Node) -> Result<NodeSnapshot, Unreadable> {
         labels: metadata.labels.unwrap_or_default().into(),
         unschedulable: spec.unschedulable.unwrap_or_default(),
         readiness,
+        ready_since: None,
         boot_id: status.node_info.and_then(|info| info.boot_id).unwrap_or_default(),
         finalizers: metadata.finalizers.unwrap_or_default(),
     })

@@ -47,6 +47,7 @@ pub(crate) fn node(name: &str) -> NodeSnapshot {
         taints: Vec::new(),
         unschedulable: false,
         readiness: Readiness::Ready,
+        ready_since: None,
         boot_id: "boot".to_owned(),
         deleting_since: None,
         finalizers: Vec::new(),
