@@ -63,7 +63,7 @@ async fn costs(hours: u64) -> Result<BTreeMap<String, usize>> {
     let (events, lines) = (Arc::new(events), Lines::default());
     let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(tracing::Level::DEBUG);
     let logging = subscriber.with_writer(lines.clone()).set_default();
-    run(&model, Observers::default().and(Arc::new(Log)).and(Arc::clone(&events) as _), hours)?;
+    run(&model, Observers::default().and(Arc::new(Log::default())).and(Arc::clone(&events) as _), hours)?;
     drop(logging);
     ensure!(events.dropped() == 0, "{} Events were dropped", events.dropped());
     drop(Arc::into_inner(events).context("the run still reports")?);

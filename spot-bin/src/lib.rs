@@ -12,6 +12,7 @@ pub mod cli;
 pub mod config;
 pub mod connection;
 pub mod exit;
+pub mod feature;
 pub mod http;
 pub mod leadership;
 pub mod log;

@@ -1,19 +1,24 @@
 //! What the core reports, as log lines: one for each step, with its fields.
 
+mod interruption;
+
 use jiff::Timestamp;
 use spot_core::error::ErrorClass;
-use spot_core::interruption::Told;
 use spot_core::node::NodeRef;
 use spot_core::ports::Observer;
 use spot_core::progress::{Answered, Outcome, Progress, Report};
 use tracing::{debug, error, info, warn};
 
+use self::interruption::Interruptions;
+
 /// Writes a line for everything that is reported.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Log;
+#[derive(Debug, Default)]
+pub struct Log {
+    interruptions: Interruptions,
+}
 
 impl Observer for Log {
-    fn observe(&self, _at: Timestamp, event: &Progress) {
+    fn observe(&self, at: Timestamp, event: &Progress) {
         match event {
             Progress::RunStarted { nodes } => {
                 let nodes: Vec<_> = nodes.iter().map(|(class, count)| format!("{class}={count}")).collect();
@@ -73,14 +78,10 @@ impl Observer for Log {
             Progress::Problem { node, class, what } => problem(node.as_ref(), *class, what),
             Progress::RunEnded { report } => ended(report),
             Progress::RunFailed { class, why } => error!(class = class.as_str(), why, "run failed"),
-            Progress::Interruption(told) => interruption(told),
+            Progress::Interruption(told) => self.interruptions.tell(at, told),
             Progress::NextRun { at } => info!(%at, "next run"),
         }
     }
-}
-
-fn interruption(told: &Told) {
-    debug!(?told, "interruption");
 }
 
 fn problem(node: Option<&NodeRef>, class: ErrorClass, what: &str) {
@@ -118,6 +119,8 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::Value;
+    use spot_core::claim::InstanceId;
+    use spot_core::interruption::{Ignored, NoticeKind, Source, Told};
     use spot_core::node::Uid;
     use spot_core::pod::PodRef;
     use spot_core::progress::{Halted, Step};
@@ -142,6 +145,11 @@ mod tests {
 
     /// The lines for these events, without their time.
     fn lines(events: &[Progress]) -> Vec<Value> {
+        lines_at(&events.iter().map(|event| (0, event.clone())).collect::<Vec<_>>())
+    }
+
+    /// The same for events at these seconds.
+    fn lines_at(events: &[(i64, Progress)]) -> Vec<Value> {
         let buffer = Buffer::default();
         let writer = buffer.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -152,8 +160,9 @@ mod tests {
             .with_writer(move || writer.clone())
             .finish();
         tracing::subscriber::with_default(subscriber, || {
-            for event in events {
-                Log.observe(Timestamp::UNIX_EPOCH, event);
+            let log = Log::default();
+            for (second, event) in events {
+                log.observe(Timestamp::from_second(*second).expect("it is a time"), event);
             }
         });
         let text = String::from_utf8(buffer.0.lock().expect("nobody panicked").clone()).expect("it is text");
@@ -202,5 +211,69 @@ mod tests {
         let lines = lines(&[Progress::RunEnded { report }]);
         assert_eq!((&lines[0]["outcome"], &lines[0]["detail"]), (&"spot_exhausted".into(), &"node node-1 came".into()));
         assert_eq!((&lines[0]["retired"], &lines[0]["evictions"]), (&1.into(), &3.into()));
+    }
+
+    #[test]
+    fn an_interruption_has_a_line_for_each_thing_that_matters() {
+        let kind = NoticeKind::Interruption;
+        let after = Duration::from_millis(250);
+        let received = |kind| Told::Received { source: Source::Queue, kind, instance: InstanceId::new("i-1") };
+        let lines = lines(
+            &[
+                Told::Polled { source: Source::Queue, oldest: Some(after) },
+                received(kind),
+                received(NoticeKind::StateChange),
+                Told::Cordoned { node: node(), kind, after },
+                Told::Held { until: Timestamp::UNIX_EPOCH },
+                Told::Emptied { node: node(), kind, after },
+                Told::NotEmptied { node: node(), kind, why: "pod a/b is still there".to_owned() },
+                Told::Softened { node: node() },
+                Told::Hardened { node: node() },
+                Told::Returned { node: node(), why: "it started again" },
+            ]
+            .map(Progress::Interruption),
+        );
+        let said: Vec<_> = lines.iter().map(|line| line["message"].as_str().unwrap_or_default()).collect();
+        assert_eq!(
+            said,
+            [
+                "notice received",
+                "node cordoned: its machine is about to go",
+                "planned work waits: spot capacity is being taken back",
+                "node emptied before its machine goes",
+                "node not emptied in time",
+                "new pods are kept off the node: its machine may be taken back soon",
+                "new pods are not kept off the node any longer: nothing followed",
+                "node released: its machine is there",
+            ]
+        );
+        let cordoned = serde_json::json!({"level": "INFO", "message": said[1], "node": "node-1",
+            "kind": "spot_interruption", "seconds": 0.25});
+        assert_eq!(lines[1], cordoned);
+        assert_eq!((&lines[4]["level"], &lines[4]["why"]), (&"WARN".into(), &"pod a/b is still there".into()));
+    }
+
+    #[test]
+    fn messages_that_mean_nothing_are_told_of_once_a_minute_and_reason() {
+        let ignored = |second, why| {
+            let what = format!("a message of second {second}");
+            (second, Progress::Interruption(Told::Ignored { source: Source::Queue, why, what }))
+        };
+        let lines = lines_at(&[
+            ignored(0, Ignored::Unreadable),
+            ignored(1, Ignored::Unreadable),
+            ignored(2, Ignored::Foreign),
+            ignored(59, Ignored::Unreadable),
+            ignored(60, Ignored::Unreadable),
+            ignored(61, Ignored::Unreadable),
+            ignored(62, Ignored::Duplicate),
+        ]);
+        let line = |level: &str, why: &str, second: i64, more: u64| {
+            serde_json::json!({"level": level, "message": "notice ignored", "source": "queue", "why": why,
+                "what": format!("a message of second {second}"), "more": more})
+        };
+        let expected =
+            [line("WARN", "unreadable", 0, 0), line("INFO", "foreign", 2, 0), line("WARN", "unreadable", 60, 2)];
+        assert_eq!(lines, expected);
     }
 }

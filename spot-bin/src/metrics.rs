@@ -3,18 +3,24 @@
 //! Every series is there from the start, at 0, and labels come from closed lists only: an alert never misses a series
 //! that has not begun, and no node's name makes a new one.
 
+mod interruption;
+mod maker;
+
 use jiff::Timestamp;
-use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{
-    Encoder as _, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder,
+    Encoder as _, Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
 };
 use spot_core::capacity::Class;
 use spot_core::error::ErrorClass;
 use spot_core::ports::Observer;
 use spot_core::progress::{Answered, Halted, Outcome, OutcomeKind, Progress, Report, Step};
 use spot_core::reason::ReasonKind;
+
+use self::interruption::Interruptions;
+use self::maker::{Maker, Twice};
+use crate::feature::Feature;
 
 /// From a patch to the longest drain of the defaults.
 const STEP_SECONDS: [f64; 12] = [0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1200.0, 1800.0, 3600.0];
@@ -39,23 +45,11 @@ pub struct Metrics {
     last_success: Gauge,
     next_run: Gauge,
     leader: IntGauge,
+    disabled: IntGaugeVec,
+    interruptions: Interruptions,
     #[cfg(feature = "aws")]
     aws_calls: IntCounterVec,
 }
-
-/// One count under our name and under that of cost-manager, whose alerts go on working.
-#[derive(Clone, Debug)]
-struct Twice(IntCounter, IntCounter);
-
-impl Twice {
-    fn inc(&self) {
-        self.0.inc();
-        self.1.inc();
-    }
-}
-
-/// Makes metrics and takes them into a registry.
-struct Maker<'r>(&'r Registry);
 
 impl Metrics {
     /// All of them, at 0, in a registry of their own.
@@ -64,7 +58,7 @@ impl Metrics {
     /// When two have the same name.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
-        let make = Maker(&registry);
+        let make = Maker::new(&registry);
         let metrics = Self {
             success: make.twice(
                 "spot_migrator_operation_success_total",
@@ -95,6 +89,7 @@ impl Metrics {
                 "How long the steps of a retirement took that ended well.",
                 "step",
                 Step::ALL.map(Step::as_str),
+                &STEP_SECONDS,
             )?,
             step_failures: make.counters(
                 "spot_migrator_step_failures_total",
@@ -141,8 +136,20 @@ impl Metrics {
                 "When the next run begins, in seconds since 1970; 0: not known yet.",
             )?)?,
             leader: make.kept(IntGauge::new("spot_migrator_leader", "1 if this process may write.")?)?,
+            disabled: make.gauges(
+                "spot_migrator_feature_disabled",
+                "1 if the configuration asks for the feature, and the process goes on without it: a right is missing.",
+                "feature",
+                Feature::ALL.map(Feature::as_str),
+            )?,
+            interruptions: Interruptions::new(&make)?,
             #[cfg(feature = "aws")]
-            aws_calls: make.aws_calls()?,
+            aws_calls: make.pairs(
+                "spot_migrator_aws_calls_total",
+                "Calls of AWS, by the right that each needs and how it ended.",
+                ("operation", spot_aws::Action::ALL.iter().map(|action| action.right())),
+                ("result", spot_aws::CallResult::ALL.map(spot_aws::CallResult::as_str)),
+            )?,
             registry: registry.clone(),
         };
         let version = Opts::new("spot_migrator_build_info", "1, with the version as a label.")
@@ -155,6 +162,11 @@ impl Metrics {
     /// Whether this process may write.
     pub fn leads(&self, leads: bool) {
         self.leader.set(i64::from(leads));
+    }
+
+    /// The process goes on without something that its configuration asks for.
+    pub fn goes_without(&self, feature: Feature) {
+        self.disabled.with_label_values(&[feature.as_str()]).set(1);
     }
 
     /// Counts calls of AWS by operation and result.
@@ -230,6 +242,7 @@ impl Observer for Metrics {
                 }
             }
             Progress::NextRun { at } => self.next_run.set(seconds(*at)),
+            Progress::Interruption(told) => self.interruptions.observe(at, told),
             Progress::WouldRetire { .. }
             | Progress::Refused { .. }
             | Progress::Waiting { .. }
@@ -241,8 +254,7 @@ impl Observer for Metrics {
             | Progress::Postponed { .. }
             | Progress::Undone { .. }
             | Progress::Departing { .. }
-            | Progress::Created { .. }
-            | Progress::Interruption(_) => {}
+            | Progress::Created { .. } => {}
         }
     }
 }
@@ -263,75 +275,6 @@ const fn succeeded(report: &Report) -> bool {
 impl Metrics {
     fn step(&self, step: Step) -> Histogram {
         self.steps.with_label_values(&[step.as_str()])
-    }
-}
-
-impl Maker<'_> {
-    fn kept<M: Collector + Clone + 'static>(&self, metric: M) -> Result<M, prometheus::Error> {
-        self.0.register(Box::new(metric.clone()))?;
-        Ok(metric)
-    }
-
-    fn twice(&self, name: &str, help: &str) -> Result<Twice, prometheus::Error> {
-        let theirs = format!("cost_manager_{name}");
-        let as_theirs = format!("{help} As {name}, under the name that cost-manager gave it.");
-        Ok(Twice(self.kept(IntCounter::new(name, help)?)?, self.kept(IntCounter::new(theirs, as_theirs)?)?))
-    }
-
-    #[cfg(feature = "aws")]
-    fn aws_calls(&self) -> Result<IntCounterVec, prometheus::Error> {
-        let what = "Calls of AWS, by the right that each needs and how it ended.";
-        let calls = Opts::new("spot_migrator_aws_calls_total", what);
-        let calls = self.kept(IntCounterVec::new(calls, &["operation", "result"])?)?;
-        for (action, result) in
-            spot_aws::Action::ALL.iter().flat_map(|action| spot_aws::CallResult::ALL.map(|r| (action, r)))
-        {
-            calls.get_metric_with_label_values(&[action.right(), result.as_str()])?;
-        }
-        Ok(calls)
-    }
-
-    fn counters<const N: usize>(
-        &self,
-        name: &str,
-        help: &str,
-        label: &str,
-        values: [&str; N],
-    ) -> Result<IntCounterVec, prometheus::Error> {
-        let counters = self.kept(IntCounterVec::new(Opts::new(name, help), &[label])?)?;
-        for value in values {
-            counters.get_metric_with_label_values(&[value])?;
-        }
-        Ok(counters)
-    }
-
-    fn gauges<const N: usize>(
-        &self,
-        name: &str,
-        help: &str,
-        label: &str,
-        values: [&str; N],
-    ) -> Result<IntGaugeVec, prometheus::Error> {
-        let gauges = self.kept(IntGaugeVec::new(Opts::new(name, help), &[label])?)?;
-        for value in values {
-            gauges.get_metric_with_label_values(&[value])?;
-        }
-        Ok(gauges)
-    }
-
-    fn histograms<const N: usize>(
-        &self,
-        name: &str,
-        help: &str,
-        label: &str,
-        values: [&str; N],
-    ) -> Result<HistogramVec, prometheus::Error> {
-        let opts = HistogramOpts::new(name, help).buckets(STEP_SECONDS.to_vec());
-        let histograms = self.kept(HistogramVec::new(opts, &[label])?)?;
-        for value in values {
-            histograms.get_metric_with_label_values(&[value])?;
-        }
-        Ok(histograms)
     }
 }
 
@@ -380,6 +323,8 @@ mod tests {
             "spot_migrator_leader".to_owned(),
             "spot_migrator_pods_moved_total".to_owned(),
         ];
+        expected
+            .extend(Feature::ALL.map(|one| format!("spot_migrator_feature_disabled{{feature=\"{}\"}}", one.as_str())));
         let word = |name: &str, label: &str, value: &str| format!("spot_migrator_{name}{{{label}=\"{value}\"}}");
         expected.extend(Class::ALL.map(|class| word("nodes", "class", class.as_str())));
         expected.extend(ReasonKind::ALL.map(|kind| word("nodes_refused", "reason", kind.as_str())));

@@ -75,7 +75,7 @@ fn by_hand<T>(
             cloud: Provider::node_object(&config, &connection.clock).port(),
             cluster: Arc::clone(&connection.cluster) as Arc<dyn Cluster>,
             clock: Arc::clone(&connection.clock),
-            observer: Arc::new(Log),
+            observer: Arc::new(Log::default()),
             leadership: Arc::new(Alone),
         };
         let migrator = Migrator::new(ports, settings::settings(&config, &Own::of(environment)));

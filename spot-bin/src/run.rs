@@ -82,8 +82,10 @@ impl Work<'_> {
         let metrics = Metrics::new().context("can't make the metrics")?;
         let provider = Provider::of(self.config, self.environment, &connection.clock, Some(&metrics)).await?;
         let readiness = Readiness::new(stop.clone());
-        let mut observers =
-            Observers::default().and(Arc::new(Log)).and(Arc::new(metrics.clone())).and(Arc::new(readiness.clone()));
+        let mut observers = Observers::default()
+            .and(Arc::new(Log::default()))
+            .and(Arc::new(metrics.clone()))
+            .and(Arc::new(readiness.clone()));
         let mut beside = Beside::default();
         // Before anything is waited for: an API server that is slow to come must not look like a process that hangs.
         if !self.args.once {

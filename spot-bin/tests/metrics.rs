@@ -13,6 +13,7 @@ use spot_bin::metrics::Metrics;
 use spot_core::claim::InstanceId;
 use spot_core::cloud::{CloudFacts, Deletion, Freshness, InstanceState};
 use spot_core::error::{ErrorClass, PortError};
+use spot_core::interruption::{Ignored, NoticeKind, Source, Told};
 use spot_core::migrator::{Migrator, Settings};
 use spot_core::model::{self, WorldBuilder};
 use spot_core::node::{NodeRef, NodeSnapshot, Uid};
@@ -89,9 +90,38 @@ fn rb_61_every_series_is_there_at_0_before_anything_happens_and_says_what_it_is(
         "spot_migrator_last_success_timestamp_seconds",
         "spot_migrator_next_run_timestamp_seconds",
         "spot_migrator_leader",
+        "spot_migrator_feature_disabled",
     ] {
         assert!(families.contains(name), "{name} is missing among {families:#?}");
     }
+    for source in Source::ALL.map(Source::as_str) {
+        for kind in NoticeKind::ALL {
+            let name = format!("spot_migrator_interruption_notices_total{{kind=\"{kind}\",source=\"{source}\"}}");
+            assert!(series.contains_key(&name), "{name} is missing");
+        }
+        for why in Ignored::ALL {
+            let name = "spot_migrator_interruption_notices_ignored_total";
+            assert!(series.contains_key(&format!("{name}{{reason=\"{why}\",source=\"{source}\"}}")), "{why}, {source}");
+        }
+        for name in ["oldest_notice_age_seconds", "last_poll_timestamp_seconds"] {
+            let name = format!("spot_migrator_interruption_{name}{{source=\"{source}\"}}");
+            assert!(series.contains_key(&name), "{name} is missing");
+        }
+    }
+    for kind in NoticeKind::ALL {
+        for result in ["emptied", "not_emptied"] {
+            let name = "spot_migrator_interruption_nodes_drained_total";
+            assert!(series.contains_key(&format!("{name}{{kind=\"{kind}\",result=\"{result}\"}}")), "{kind}, {result}");
+        }
+        for (name, bound) in [("cordon", "0.25"), ("cordon", "1"), ("empty", "120")] {
+            let name = format!("spot_migrator_interruption_notice_to_{name}_seconds_bucket");
+            assert!(
+                series.contains_key(&format!("{name}{{kind=\"{kind}\",le=\"{bound}\"}}")),
+                "{name}, {kind}, {bound}"
+            );
+        }
+    }
+    assert!(series.contains_key("spot_migrator_interruption_held_until_timestamp_seconds"));
     // A follower never has more than that, and a leader has the same.
     let names: Vec<_> = series.into_keys().collect();
     metrics.leads(true);
@@ -135,9 +165,42 @@ fn history(number: u32) -> Vec<Progress> {
         events.push(Progress::StepDone { node: node.clone(), step, took });
         events.push(Progress::Released { node: node.clone(), step, why: why.clone() });
     }
+    events.extend(told(number, &node).map(Progress::Interruption));
     let problem = |class| Progress::Problem { node: Some(node.clone()), class, what: why.clone() };
     events.extend(ErrorClass::ALL.map(problem));
     events
+}
+
+/// Everything that can be told of a notice about one node.
+fn told(number: u32, node: &NodeRef) -> impl Iterator<Item = Told> {
+    let node = node.clone();
+    let after = Duration::from_millis(u64::from(number));
+    let why = format!("told of {number}");
+    let of_sources = Source::ALL.into_iter().flat_map({
+        let (instance, what) = (InstanceId::new(format!("i-told of {number}")), why.clone());
+        move |source| {
+            let ignored = Ignored::ALL.map(|why| Told::Ignored { source, why, what: what.clone() });
+            let received = NoticeKind::ALL.map(|kind| Told::Received { source, kind, instance: instance.clone() });
+            ignored.into_iter().chain(received).chain([Told::Polled { source, oldest: Some(after) }])
+        }
+    });
+    let of_kinds = NoticeKind::ALL.into_iter().flat_map({
+        let node = node.clone();
+        move |kind| {
+            [
+                Told::Cordoned { node: node.clone(), kind, after },
+                Told::Emptied { node: node.clone(), kind, after },
+                Told::NotEmptied { node: node.clone(), kind, why: why.clone() },
+            ]
+        }
+    });
+    let until = Timestamp::UNIX_EPOCH;
+    of_sources.chain(of_kinds).chain([
+        Told::Softened { node: node.clone() },
+        Told::Hardened { node: node.clone() },
+        Told::Returned { node, why: "it started again" },
+        Told::Held { until },
+    ])
 }
 
 #[test]
@@ -151,9 +214,64 @@ fn rb_62_ten_thousand_nodes_with_names_of_their_own_make_no_new_series() {
     }
     let after = series(&metrics);
     assert_eq!(after["spot_migrator_nodes_retired_total"], "10000", "all were told of");
+    assert_eq!(
+        after["spot_migrator_interruption_nodes_drained_total{kind=\"spot_interruption\",result=\"emptied\"}"],
+        "10000"
+    );
     assert_eq!(after.into_keys().collect::<Vec<_>>(), before);
     let text = metrics.text().expect("it is text");
     assert!(!text.contains("ip-10-0-") && !text.contains("told of"), "{text}");
+}
+
+#[test]
+fn an_answer_of_a_source_sets_the_age_of_its_oldest_notice_and_when_it_came() {
+    let metrics = metrics();
+    let polled = |second, oldest| {
+        let told = Told::Polled { source: Source::Queue, oldest };
+        metrics.observe(Timestamp::from_second(second).expect("it is a time"), &Progress::Interruption(told));
+        let series = series(&metrics);
+        let value = |name| series[&format!("spot_migrator_interruption_{name}{{source=\"queue\"}}")].clone();
+        (value("last_poll_timestamp_seconds"), value("oldest_notice_age_seconds"))
+    };
+    assert_eq!(polled(1_000, Some(Duration::from_millis(2_500))), ("1000".to_owned(), "2.5".to_owned()));
+    assert_eq!(polled(1_020, None), ("1020".to_owned(), "0".to_owned()), "nothing waits any more");
+    let held = Told::Held { until: Timestamp::from_second(1_900).expect("it is a time") };
+    metrics.observe(Timestamp::UNIX_EPOCH, &Progress::Interruption(held));
+    let series = series(&metrics);
+    assert_eq!(series["spot_migrator_interruption_held_until_timestamp_seconds"], "1900");
+    assert_eq!(series["spot_migrator_interruption_last_poll_timestamp_seconds{source=\"metadata\"}"], "0");
+}
+
+#[test]
+fn how_long_a_node_waited_for_its_cordon_and_its_emptiness_is_measured_by_kind() {
+    let metrics = metrics();
+    let kind = NoticeKind::Interruption;
+    let node = NodeRef { name: "a".into(), uid: Uid::new("a"), resource_version: None };
+    for millis in [100, 251] {
+        let after = Duration::from_millis(millis);
+        metrics.observe(
+            Timestamp::UNIX_EPOCH,
+            &Progress::Interruption(Told::Cordoned { node: node.clone(), kind, after }),
+        );
+    }
+    let after = Duration::from_secs(46);
+    metrics.observe(Timestamp::UNIX_EPOCH, &Progress::Interruption(Told::Emptied { node: node.clone(), kind, after }));
+    let why = "a pod is in the way".to_owned();
+    metrics.observe(Timestamp::UNIX_EPOCH, &Progress::Interruption(Told::NotEmptied { node, kind, why }));
+    let series = series(&metrics);
+    let below = |what, bound| {
+        let name = format!("spot_migrator_interruption_notice_to_{what}_seconds_bucket");
+        series[&format!("{name}{{kind=\"spot_interruption\",le=\"{bound}\"}}")].clone()
+    };
+    assert_eq!((below("cordon", "0.25"), below("cordon", "0.5")), ("1".to_owned(), "2".to_owned()));
+    assert_eq!((below("empty", "45"), below("empty", "60")), ("0".to_owned(), "1".to_owned()));
+    let drained = |result| {
+        series[&format!(
+            "spot_migrator_interruption_nodes_drained_total{{kind=\"spot_interruption\",result=\"{result}\"}}"
+        )]
+            .clone()
+    };
+    assert_eq!((drained("emptied"), drained("not_emptied")), ("1".to_owned(), "1".to_owned()));
 }
 
 /// A cloud that is out of reach until a moment.
