@@ -10,7 +10,10 @@
 //!   gone · through its group · fleet lowered · plainly ◄─ terminate ◄───┘ verified again before every request
 //! ```
 //!
-//! What it is not, yet: interruptions and node pools are not here.
+//! Notices of machines, which the core answers, come from a queue of the cluster or, with feature `imds`, from the
+//! metadata service of the machine itself.
+//!
+//! What it is not, yet: node pools are not here.
 //!
 //! A future of the provider may be dropped at any time. A request that was under way may still take effect; what it did
 //! is found out by the next call, from the real state of instance, group and fleet.
@@ -31,6 +34,8 @@ mod error;
 mod group;
 #[cfg(feature = "ec2")]
 mod instance;
+#[cfg(any(feature = "queue", feature = "imds"))]
+pub mod interruption;
 #[cfg(feature = "ec2")]
 mod load_balancer;
 #[cfg(feature = "ec2")]

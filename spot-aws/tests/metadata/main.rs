@@ -1,0 +1,9 @@
+//! The source `metadata` before a strict metadata service on the loopback: what it announces, and every odd answer.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what fails in a test ends it")]
+
+mod faults;
+mod machine;
+mod notices;
+mod stub;
+mod support;
