@@ -17,6 +17,7 @@ use futures::future::{self, Either};
 use jiff::Timestamp;
 
 use crate::error::{PortError, RunError, chain};
+use crate::interruption::Hold;
 use crate::judge::Policy;
 use crate::ports::{Instant, Live, Ports, Scope};
 use crate::progress::{Outcome, Progress, Report};
@@ -71,9 +72,9 @@ impl Settings {
 }
 
 impl Settings {
-    fn retirer<'a>(&'a self, ports: &'a Ports, live: &'a dyn Live, stop: &'a Stop) -> Retirer<'a> {
+    fn retirer<'a>(&'a self, ports: &'a Ports, live: &'a dyn Live, hold: &'a Hold, stop: &'a Stop) -> Retirer<'a> {
         let Policy { drain: rules, own_pod, .. } = &self.policy;
-        Retirer { ports, live, settings: &self.retire, rules, own_pod: own_pod.as_ref(), stop }
+        Retirer { ports, live, settings: &self.retire, rules, own_pod: own_pod.as_ref(), hold, stop }
     }
 }
 
@@ -82,13 +83,20 @@ impl Settings {
 pub struct Migrator {
     ports: Ports,
     settings: Settings,
+    hold: Hold,
 }
 
 impl Migrator {
     /// A migrator that works through these ports.
     #[must_use]
-    pub const fn new(ports: Ports, settings: Settings) -> Self {
-        Self { ports, settings }
+    pub fn new(ports: Ports, settings: Settings) -> Self {
+        Self { ports, settings, hold: Hold::default() }
+    }
+
+    /// The same, which begins no node while this is on, and releases those that it is draining when it is set.
+    #[must_use]
+    pub fn with_hold(self, hold: Hold) -> Self {
+        Self { hold, ..self }
     }
 
     /// Finishes what an earlier process began, then migrates at every tick until asked to stop. A run that fails is
@@ -153,14 +161,14 @@ impl Migrator {
 
     async fn recover_now(&self, stop: &Stop) -> Result<Report, RunError> {
         let live = self.open().await?;
-        let mut run = Run::begin(&self.ports, &self.settings, &*live, stop).await?;
+        let mut run = Run::begin(&self.ports, &self.settings, &*live, &self.hold, stop).await?;
         let outcome = run.recover().await.map(|ended| ended.unwrap_or(Outcome::Recovered));
         run.finish(outcome).await
     }
 
     async fn migrate_now(&self, stop: &Stop, begin: Begin) -> Result<Report, RunError> {
         let live = self.open().await?;
-        let mut run = Run::begin(&self.ports, &self.settings, &*live, stop).await?;
+        let mut run = Run::begin(&self.ports, &self.settings, &*live, &self.hold, stop).await?;
         let outcome = match run.recover().await {
             Ok(Some(outcome)) => Ok(outcome),
             Ok(None) if begin == Begin::UnlessLeftovers && run.recovered_any() => Ok(Outcome::Recovered),

@@ -80,6 +80,8 @@ pub enum Halted {
     Refused,
     /// A pause holds it back.
     Paused,
+    /// It waits: spot capacity is being taken back.
+    Held,
     /// A person took the node back.
     Undone,
     /// Somebody changed the node or its pods meanwhile: the steps before it are done again.
@@ -106,6 +108,7 @@ impl Halted {
             Self::Failed => "failed",
             Self::Refused => "refused",
             Self::Paused => "paused",
+            Self::Held => "held",
             Self::Undone => "undone",
             Self::Outdated => "outdated",
             Self::Vanished => "vanished",
@@ -271,7 +274,7 @@ pub enum Progress {
         /// Why, with all causes.
         why: String,
     },
-    /// What an earlier process began was taken off the node, though nothing failed: it may go another time.
+    /// What was begun was taken off the node, though nothing failed: it may go another time.
     Postponed {
         /// The node.
         node: NodeRef,

@@ -4,10 +4,12 @@
 //! finish and what to take back. Every step may be repeated.
 
 mod detachment;
+mod emptying;
 mod job;
 mod permit;
 pub(crate) mod record;
 pub(crate) mod release;
+pub(crate) mod rescue;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +17,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use job::Job;
 pub use permit::{DeletableNode, DoomedPod, RetiredNode};
-use release::BackingOff;
+use release::{BackingOff, Freed};
 
 use crate::claim::{Claim, Machine, Owner};
 use crate::drain::plan::{DrainRules, Force};
 use crate::error::{Cause, ErrorClass, Failure, PortError, chain};
+use crate::interruption::{Hold, Terms};
 use crate::node::{Effect, NodeRef, NodeSnapshot, Uid, key};
 use crate::ports::{Instant, Lane, Live, Ports, Write};
 use crate::progress::{Halted, Progress, Step, Undo};
@@ -31,7 +34,7 @@ use crate::wait::REQUEST;
 const CONFLICTS: u32 = 8;
 
 /// What a node is retired for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Purpose {
     /// It is on-demand, and its pods can run on spot.
     Migration,
@@ -50,12 +53,10 @@ pub enum Purpose {
         /// The pool.
         pool: String,
     },
-    /// The cloud takes its machine away.
+    /// The cloud takes its machine away, or may do so soon.
     Interruption {
-        /// When.
-        until: Instant,
-        /// From when on pods that budgets hold back are deleted.
-        delete_blocked: Instant,
+        /// Until when it is to be empty, and how hard that is tried.
+        terms: Terms,
     },
 }
 
@@ -70,14 +71,14 @@ impl Purpose {
         }
     }
 
-    const fn force(&self) -> Force {
+    fn force(&self) -> Force {
         match self {
             Self::Migration | Self::ScaleDown { .. } | Self::Roll { .. } | Self::PoolRemoval { .. } => Force::Planned,
-            Self::Interruption { .. } => Force::Forced,
+            Self::Interruption { terms } => terms.limits().force,
         }
     }
 
-    const fn lane(&self) -> Lane {
+    fn lane(&self) -> Lane {
         match self.force() {
             Force::Planned => Lane::Planned,
             Force::Forced => Lane::Forced,
@@ -170,6 +171,8 @@ pub(crate) enum Halt {
     Refused,
     /// A person paused us.
     Paused,
+    /// Spot capacity is being taken back.
+    Held,
     Undone(Undo),
     Vanished,
     Departing(String),
@@ -196,6 +199,7 @@ impl From<&Halt> for Halted {
             Halt::Failed(..) => Self::Failed,
             Halt::Refused => Self::Refused,
             Halt::Paused => Self::Paused,
+            Halt::Held => Self::Held,
             Halt::Undone(_) => Self::Undone,
             Halt::Vanished => Self::Vanished,
             Halt::Departing(_) => Self::Departing,
@@ -216,6 +220,8 @@ pub(crate) struct Retirer<'a> {
     pub(crate) rules: &'a DrainRules,
     /// The migrator's own pod.
     pub(crate) own_pod: Option<&'a Uid>,
+    /// What holds planned work back.
+    pub(crate) hold: &'a Hold,
     pub(crate) stop: &'a Stop,
 }
 
@@ -263,34 +269,40 @@ impl Retirer<'_> {
     }
 
     async fn halted(&self, node: &NodeRef, halt: Halt, owner: &Owner, known: Option<&Claim>) -> End {
-        match halt {
+        let (end, told, backing_off) = match halt {
             Halt::Failed(step, cause) => {
                 let failure = Failure { node: node.clone(), step, cause };
-                if self.release(node, owner, known, BackingOff::Yes).await {
-                    self.report(&Progress::Released { node: node.clone(), step, why: chain(&failure) });
-                }
-                End::Released(failure)
+                let why = chain(&failure);
+                let told = Some(Progress::Released { node: node.clone(), step, why });
+                (End::Released(failure), told, BackingOff::Yes)
             }
-            Halt::Undone(undo) => {
-                if self.release(node, owner, known, BackingOff::Yes).await {
-                    self.report(&Progress::Undone { node: node.clone(), undo });
-                }
-                End::Undone
+            Halt::Undone(undo) => (End::Undone, Some(Progress::Undone { node: node.clone(), undo }), BackingOff::Yes),
+            Halt::Paused => (End::Paused, None, BackingOff::No),
+            Halt::Held => {
+                let why = "spot capacity is being taken back".to_owned();
+                (End::Postponed, Some(Progress::Postponed { node: node.clone(), why }), BackingOff::No)
             }
             Halt::Departing(why) => {
                 self.report(&Progress::Departing { node: node.clone(), why });
-                End::Departing
+                return End::Departing;
             }
-            Halt::Paused => {
-                let _reported: bool = self.release(node, owner, known, BackingOff::No).await;
-                End::Paused
+            Halt::Refused => return End::Refused,
+            Halt::Vanished => return End::Vanished,
+            Halt::Overtaken => return End::Overtaken,
+            Halt::Stopped => return End::Stopped,
+            Halt::NotLeader => return End::NotLeader,
+        };
+        match self.release(node, owner, known, backing_off).await {
+            Freed::Done => {
+                if let Some(told) = told {
+                    self.report(&told);
+                }
             }
-            Halt::Refused => End::Refused,
-            Halt::Vanished => End::Vanished,
-            Halt::Overtaken => End::Overtaken,
-            Halt::Stopped => End::Stopped,
-            Halt::NotLeader => End::NotLeader,
+            // Whatever went wrong, its node was taken over meanwhile.
+            Freed::Overtaken => return End::Overtaken,
+            Freed::NotDone => {}
         }
+        end
     }
 
     /// What a retirement of this node is about to disturb, and what an earlier process that claimed it has disturbed.

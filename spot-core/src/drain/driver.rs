@@ -8,15 +8,16 @@ use futures::future::{self, Either};
 use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::machine::{DrainPolicy, Machine, Next, Removal};
-use super::plan::Loss;
+use super::plan::{DrainRules, Force, Loss};
 use crate::error::{BlockedPod, Cause, ErrorClass, PortError};
-use crate::node::{NodeRef, NodeSnapshot};
+use crate::interruption::{Hold, Limits, Terms};
+use crate::node::{NodeRef, NodeSnapshot, Uid};
 use crate::pod::PodRef;
 use crate::ports::{EvictAnswer, Instant, Lane, Live, Ports, Write};
 use crate::progress::{Answered, Progress};
 use crate::retire::DoomedPod;
 use crate::stop::Stop;
-use crate::view::View;
+use crate::view::{Revision, View};
 use crate::wait::{self, REQUEST, within};
 
 /// How a drain ended.
@@ -60,8 +61,12 @@ pub(crate) struct Drain<'a> {
     pub(crate) ports: &'a Ports,
     pub(crate) live: &'a dyn Live,
     pub(crate) node: NodeRef,
-    pub(crate) policy: DrainPolicy,
-    pub(crate) lane: Lane,
+    pub(crate) rules: &'a DrainRules,
+    pub(crate) own_pod: Option<&'a Uid>,
+    /// The limits, which may become stricter in mid-work.
+    pub(crate) terms: Terms,
+    /// What to wake at, where it is planned: `look` then sees it.
+    pub(crate) hold: Option<&'a Hold>,
     pub(crate) stop: &'a Stop,
 }
 
@@ -75,8 +80,9 @@ impl Drain<'_> {
         evicted: &mut Evictions,
         mut look: impl FnMut(&View, Option<&Arc<NodeSnapshot>>) -> Option<I>,
     ) -> Drained<I> {
-        let until = self.policy.until;
-        let mut machine = Machine::new(self.policy.clone());
+        let limits = self.terms.limits();
+        let (rules, own_pod) = (self.rules.clone(), self.own_pod.cloned());
+        let mut machine = Machine::new(DrainPolicy { rules, limits, own_pod });
         let mut asked = FuturesUnordered::new();
         let mut ended = loop {
             if self.stop.is_set() {
@@ -89,6 +95,8 @@ impl Drain<'_> {
                 break Drained::Interrupted(interrupt);
             }
             let Some(node) = node else { break Drained::Empty { own_pod_left: false } };
+            let limits = self.terms.limits();
+            machine.tighten(limits);
             let now = self.ports.clock.instant();
             let next = machine.observe(&view, node, now, self.ports.clock.now());
             for overdue in machine.overdue(&view, &node.name, now) {
@@ -100,11 +108,11 @@ impl Drain<'_> {
                 Next::Empty { own_pod_left } => break Drained::Empty { own_pod_left },
                 Next::Failed(blocked) => break Drained::Failed(Cause::Blocked(blocked)),
                 Next::Work { removals, wake } => {
-                    asked.extend(removals.into_iter().map(|removal| self.ask(removal, until)));
+                    asked.extend(removals.into_iter().map(|removal| self.ask(removal, limits)));
                     wake
                 }
             };
-            let taken = match self.wait(&mut asked, revision, wake).await {
+            let taken = match self.wait(&mut asked, revision, limits, wake).await {
                 Woken::Answer(answer) => self.take(&mut machine, answer, evicted),
                 Woken::Changed(changed) => changed,
             };
@@ -122,8 +130,8 @@ impl Drain<'_> {
         self.with_all_obstacles(ended, &machine)
     }
 
-    /// The next answer, or the view changed, the time came, or the process is to end.
-    async fn wait<F>(&self, asked: &mut FuturesUnordered<F>, revision: crate::view::Revision, wake: Instant) -> Woken
+    /// The next answer, or the view changed, the terms or the hold did, the time came, or the process is to end.
+    async fn wait<F>(&self, asked: &mut FuturesUnordered<F>, revision: Revision, limits: Limits, wake: Instant) -> Woken
     where
         F: Future<Output = Asked>,
     {
@@ -134,9 +142,17 @@ impl Drain<'_> {
             }
         };
         let change = wait::change(self.ports, self.live, self.stop, revision, wake);
-        match future::select(pin!(answer), pin!(change)).await {
+        let held = async {
+            match self.hold {
+                Some(hold) => hold.begins(self.ports.clock.instant()).await,
+                None => future::pending().await,
+            }
+        };
+        let (stricter, held) = (pin!(self.terms.stricter_than(limits)), pin!(held));
+        match future::select(pin!(answer), future::select(pin!(change), future::select(stricter, held))).await {
             Either::Left((answer, _)) => Woken::Answer(answer),
-            Either::Right((changed, _)) => Woken::Changed(changed),
+            Either::Right((Either::Left((changed, _)), _)) => Woken::Changed(changed),
+            Either::Right((Either::Right(_), _)) => Woken::Changed(Ok(())),
         }
     }
 
@@ -189,9 +205,13 @@ impl Drain<'_> {
     }
 
     /// One request, with its own deadline inside the drain's.
-    async fn ask(&self, removal: Removal, until: Instant) -> Asked {
-        let by = (self.ports.clock.instant() + REQUEST).min(until);
-        let write = Write::new(by, self.lane, Arc::clone(&self.ports.leadership));
+    async fn ask(&self, removal: Removal, limits: Limits) -> Asked {
+        let by = (self.ports.clock.instant() + REQUEST).min(limits.until);
+        let lane = match limits.force {
+            Force::Planned => Lane::Planned,
+            Force::Forced => Lane::Forced,
+        };
+        let write = Write::new(by, lane, Arc::clone(&self.ports.leadership));
         let Removal { pod, grace, delete, loses } = removal;
         let answer = if delete {
             let doomed = DoomedPod::new(pod.clone());

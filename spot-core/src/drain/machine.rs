@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use super::plan::{self, DrainRules, Force, Loss, PodVerdict};
 use crate::error::{BlockedPod, ErrorClass, Obstacle, PortError};
+use crate::interruption::Limits;
 use crate::node::{NodeSnapshot, Readiness, Uid};
 use crate::pod::{BudgetRef, PodRef, PodSnapshot};
 use crate::ports::{EvictAnswer, Instant};
@@ -24,6 +25,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How long past its grace period a pod on a silent node may still be there before it counts as gone: Kubernetes'
 /// pod garbage collection and a rebooting kubelet are given a minute.
 const UNREACHABLE_SLACK: Duration = Duration::from_mins(1);
+/// How long a forced drain that begins when its time is over, or almost, may take all the same: pods are told to stop,
+/// and some are seen to go.
+pub(crate) const LATE: Duration = Duration::from_secs(10);
 /// From when on a blocked pod is reported, and how often then.
 const REPORT_AFTER: Duration = Duration::from_mins(1);
 
@@ -32,18 +36,10 @@ const REPORT_AFTER: Duration = Duration::from_mins(1);
 pub struct DrainPolicy {
     /// Which pods may be moved.
     pub rules: DrainRules,
-    /// Until when all must be gone.
-    pub until: Instant,
-    /// In a forced drain: from when on pods that budgets hold back are deleted.
-    pub delete_blocked: Option<Instant>,
+    /// Until when all must be gone, and how hard that is tried.
+    pub limits: Limits,
     /// The migrator's own pod: it goes last.
     pub own_pod: Option<Uid>,
-}
-
-impl DrainPolicy {
-    const fn force(&self) -> Force {
-        if self.delete_blocked.is_some() { Force::Forced } else { Force::Planned }
-    }
 }
 
 /// One eviction or deletion to ask for.
@@ -128,11 +124,9 @@ impl Machine {
         Self { policy, pods: BTreeMap::new(), asked: BTreeMap::new(), pause: None }
     }
 
-    /// Makes a planned drain a forced one, or a forced one hastier; a deadline is never put off.
-    pub fn tighten(&mut self, until: Instant, delete_blocked: Instant) {
-        self.policy.until = self.policy.until.min(until);
-        let earlier = self.policy.delete_blocked.map_or(delete_blocked, |at| at.min(delete_blocked));
-        self.policy.delete_blocked = Some(earlier);
+    /// Goes on under these limits where they are stricter.
+    pub fn tighten(&mut self, limits: Limits) {
+        self.policy.limits = self.policy.limits.and(limits);
     }
 
     /// What to do next, given what is seen now.
@@ -142,7 +136,7 @@ impl Machine {
         // No change of the view tells that a silent node's pod counts as gone: its time has to be waited for.
         let mut lost: Option<Timestamp> = None;
         for pod in view.pods_on(&node.name) {
-            match plan::verdict(pod, &self.policy.rules, self.policy.force(), view) {
+            match plan::verdict(pod, &self.policy.rules, self.policy.limits.force, view) {
                 PodVerdict::Leave(_) => {}
                 PodVerdict::Going if is_lost(pod, node, wall) => {}
                 PodVerdict::Going => {
@@ -168,11 +162,16 @@ impl Machine {
         if self.only_own_pod_blocked(&to_go) {
             return Next::Empty { own_pod_left: true };
         }
-        if now >= self.policy.until {
+        if now >= self.policy.limits.until {
             return Next::Failed(to_go.iter().map(|(pod, going)| self.blocked(view, pod, *going)).collect());
         }
         let left = lost.and_then(|at| Duration::try_from(at.duration_since(wall)).ok());
-        self.work(view, &to_go, now, left.map_or(self.policy.until, |left| self.policy.until.min(now + left)))
+        self.work(
+            view,
+            &to_go,
+            now,
+            left.map_or(self.policy.limits.until, |left| self.policy.limits.until.min(now + left)),
+        )
     }
 
     fn work(&mut self, view: &View, to_go: &[(&PodSnapshot, bool)], now: Instant, mut wake: Instant) -> Next {
@@ -201,7 +200,7 @@ impl Machine {
 
     /// Whether a pod can be asked for now.
     fn readiness(&mut self, view: &View, pod: &PodSnapshot, now: Instant) -> Ready {
-        let delete = self.policy.delete_blocked.is_some_and(|at| now >= at);
+        let delete = self.policy.limits.delete_blocked.is_some_and(|at| now >= at);
         if let Some(tracked) = self.pods.get(&pod.uid) {
             match &tracked.state {
                 State::Asked(_) | State::Accepted | State::Denied(_) => return Ready::Never,
@@ -240,7 +239,7 @@ impl Machine {
         // Its own pod is asked for once all the same: only the server's refusal lets the work go on without it.
         let own = self.policy.own_pod.as_ref() == Some(&pod.uid);
         if (full || budget.refuses(pod)) && !own {
-            if self.policy.delete_blocked.is_some_and(|at| now >= at) {
+            if self.policy.limits.delete_blocked.is_some_and(|at| now >= at) {
                 return Ready::Now { budget: None, delete: true };
             }
             let obstacle = Obstacle::Budget(key.to_string());
@@ -252,7 +251,7 @@ impl Machine {
 
     /// That time, or the one at which blocked pods are deleted, if it comes earlier: it is still to come.
     fn or_deletion(&self, at: Instant) -> Instant {
-        self.policy.delete_blocked.map_or(at, |delete| at.min(delete))
+        self.policy.limits.delete_blocked.map_or(at, |delete| at.min(delete))
     }
 
     fn unless_paused(&self, now: Instant, budget: Option<(BudgetRef, String)>) -> Ready {
@@ -383,10 +382,10 @@ impl Machine {
     /// The pod's grace period where it is not its own: the configured one, and in a forced drain never past the end.
     fn grace(&self, pod: &PodSnapshot, now: Instant) -> Option<Duration> {
         let wanted = self.policy.rules.pod_grace;
-        match self.policy.force() {
+        match self.policy.limits.force {
             Force::Planned => wanted,
             Force::Forced => {
-                let left = self.policy.until.since(now);
+                let left = self.policy.limits.until.since(now);
                 let grace = wanted.unwrap_or(pod.grace);
                 if grace > left { Some(left) } else { wanted }
             }

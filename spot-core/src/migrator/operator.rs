@@ -50,7 +50,7 @@ impl Migrator {
         let live = self.open().await?;
         let view = live.view();
         let stop = Stop::default();
-        let retirer = self.settings.retirer(&self.ports, &*live, &stop);
+        let retirer = self.settings.retirer(&self.ports, &*live, &self.hold, &stop);
         let mut freed = Vec::new();
         for (name, node) in chosen(view.nodes(), which) {
             let Some(node) = node else {
@@ -63,7 +63,7 @@ impl Migrator {
                 Freed::Departing(reference)
             } else if freeing(node) == NodeChange::default() {
                 Freed::Untouched(reference)
-            } else if retirer.rewrite(&reference, until, freeing).await.is_ok() {
+            } else if retirer.rewrite(&reference, Lane::Planned, until, freeing).await.is_ok() {
                 Freed::Released(reference)
             } else {
                 Freed::Failed(reference)

@@ -12,7 +12,7 @@ use crate::drain::plan::Force;
 use crate::error::{Cause, Failure, RunError, chain};
 use crate::node::{ClaimAnnotation, Node, NodeSnapshot};
 use crate::progress::{Halted, Outcome, Progress, Step};
-use crate::retire::release::BackingOff;
+use crate::retire::release::{BackingOff, Freed};
 use crate::retire::{End, Purpose, Retirement, Target, record};
 use crate::wait::{REQUEST, within};
 
@@ -95,7 +95,7 @@ impl Run<'_> {
             }
             BackingOff::No => (Progress::Postponed { node, why: said }, End::Postponed),
         };
-        if released {
+        if released == Freed::Done {
             self.tell(&told);
         }
         Ok(Retirement { node: reference, end, deleted: false, evictions: 0, awaited })

@@ -14,6 +14,7 @@ use crate::cloud::{CloudFacts, Freshness};
 use crate::decision::KnownNodes;
 use crate::error::{RunError, chain};
 use crate::exposure;
+use crate::interruption::Hold;
 use crate::judge::{Batch, Facts, Judgement, RunFacts, Verdict, judge};
 use crate::memory::Memory;
 use crate::node::{NodeRef, NodeSnapshot, Uid};
@@ -54,6 +55,7 @@ pub(super) struct Run<'a> {
     pub(super) ports: &'a Ports,
     pub(super) settings: &'a Settings,
     pub(super) live: &'a dyn Live,
+    pub(super) hold: &'a Hold,
     pub(super) stop: &'a Stop,
     pub(super) memory: Memory,
     pub(super) cloud: CloudFacts,
@@ -78,6 +80,7 @@ impl<'a> Run<'a> {
         ports: &'a Ports,
         settings: &'a Settings,
         live: &'a dyn Live,
+        hold: &'a Hold,
         stop: &'a Stop,
     ) -> Result<Self, RunError> {
         let by = ports.clock.instant() + REQUEST;
@@ -87,6 +90,7 @@ impl<'a> Run<'a> {
             ports,
             settings,
             live,
+            hold,
             stop,
             memory,
             cloud: CloudFacts::default(),
@@ -327,7 +331,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn retirer(&self) -> Retirer<'a> {
-        self.settings.retirer(self.ports, self.live, self.stop)
+        self.settings.retirer(self.ports, self.live, self.hold, self.stop)
     }
 
     pub(super) fn judgement<'v>(&'v self, view: &'v View) -> Judgement<'v, Node> {

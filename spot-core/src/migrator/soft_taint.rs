@@ -5,7 +5,7 @@ use futures::stream::{self, StreamExt};
 use super::run::{Node, Run};
 use crate::judge::Verdict;
 use crate::node::{NodeRef, NodeSnapshot};
-use crate::ports::NodeChange;
+use crate::ports::{Lane, NodeChange};
 use crate::progress::Halted;
 use crate::retire::{Target, record};
 use crate::view::View;
@@ -49,7 +49,7 @@ impl Run<'_> {
             .for_each_concurrent(WRITES, async |node| {
                 // What stood in the way was reported; a soft taint that is missing or left is harmless, and
                 // recovery takes it off.
-                let _written: Result<(), Halted> = retirer.rewrite(&node, until, change).await;
+                let _written: Result<_, Halted> = retirer.rewrite(&node, Lane::Planned, until, change).await;
             })
             .await;
     }

@@ -1,26 +1,27 @@
 //! The work on one node, step by step.
 
 mod departure;
+mod rescue;
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{self, Either};
+pub(super) use rescue::Seizing;
 
 use super::permit::{DeletableNode, RetiredNode};
 use super::{CONFLICTS, Halt, Purpose, Retirer, Target, detachment, record};
 use crate::claim::{Claim, ClaimStep, Machine, Owner};
 use crate::cloud::Deletion;
-use crate::drain::driver::{Drain, Drained, Evictions};
-use crate::drain::machine::DrainPolicy;
+use crate::drain::driver::Evictions;
 use crate::drain::plan::{self, Force, PodVerdict};
 use crate::error::{Cause, ErrorClass, PortError, chain};
+use crate::interruption::Terms;
 use crate::node::NodeSnapshot;
 use crate::ports::{Erased, Instant, NodeChange, Write, Written};
 use crate::progress::{Halted, Progress, Step, Undo};
 use crate::settle::Awaited;
-use crate::view::View;
 use crate::wait::{self, REQUEST, within};
 
 /// How often pods may land on a node after it was empty.
@@ -104,10 +105,10 @@ impl<'a> Job<'a> {
 
     pub(super) async fn work(&mut self) -> Result<(), Halt> {
         self.timed(Step::Claim, Self::claim).await?;
-        let until = self.drain_deadline();
+        let terms = self.terms();
         let mut pass = 0;
         loop {
-            self.timed(Step::Drain, async |job| job.drain(until, pass).await).await?;
+            self.timed(Step::Drain, async |job| job.drain(&terms, pass).await).await?;
             self.timed(Step::Taint, Self::taint).await?;
             self.restored = false;
             self.timed(Step::Detach, Self::detach).await?;
@@ -160,62 +161,33 @@ impl<'a> Job<'a> {
         .await
     }
 
-    fn drain_deadline(&self) -> Instant {
+    /// The terms of its drain.
+    fn terms(&self) -> Terms {
         match self.purpose {
-            Purpose::Interruption { until, .. } => *until,
+            Purpose::Interruption { terms } => terms.clone(),
             Purpose::Migration | Purpose::ScaleDown { .. } | Purpose::Roll { .. } | Purpose::PoolRemoval { .. } => {
-                self.retirer.ports.clock.instant() + self.retirer.settings.drain_timeout
+                let until = self.retirer.ports.clock.instant() + self.retirer.settings.drain_timeout;
+                Terms::new(until, None, Force::Planned)
             }
         }
     }
 
-    async fn drain(&mut self, until: Instant, pass: u32) -> Result<(), Halt> {
+    async fn drain(&mut self, terms: &Terms, pass: u32) -> Result<(), Halt> {
         if pass > 0 {
             self.step_back(pass).await?;
         }
-        let delete_blocked = match self.purpose {
-            Purpose::Interruption { delete_blocked, .. } => Some(*delete_blocked),
-            Purpose::Migration | Purpose::ScaleDown { .. } | Purpose::Roll { .. } | Purpose::PoolRemoval { .. } => None,
-        };
-        let policy = DrainPolicy {
-            rules: self.retirer.rules.clone(),
-            until,
-            delete_blocked,
-            own_pod: self.retirer.own_pod.cloned(),
-        };
-        let drain = Drain {
-            ports: self.retirer.ports,
-            live: self.retirer.live,
-            node: self.node.reference(),
-            policy,
-            lane: self.purpose.lane(),
-            stop: self.retirer.stop,
-        };
-        let owner = self.purpose.owner();
-        let planned = self.purpose.force() == Force::Planned;
-        let look = |view: &View, node: Option<&Arc<NodeSnapshot>>| match node {
-            None => Some(Halt::Vanished),
-            Some(_) if planned && view.paused() => Some(Halt::Paused),
-            Some(node) if record::lost_its_taint(node, &owner) => None,
-            Some(node) => record::taken_back(node, &owner),
-        };
-        let own_pod_left = match drain.run(&mut self.evictions, look).await {
-            Drained::Empty { own_pod_left } => own_pod_left,
-            Drained::Stopped => return Err(Halt::Stopped),
-            Drained::Interrupted(halt) => return Err(halt),
-            Drained::Failed(Cause::Port(error)) => return Err(Halt::call(Step::Drain, error)),
-            Drained::Failed(cause) => return Err(Halt::Failed(Step::Drain, cause)),
-        };
+        let look = self.retirer.look(self.purpose);
+        let own_pod_left =
+            self.retirer.empty(self.node.reference(), self.purpose, terms, &mut self.evictions, &look).await?;
         if own_pod_left {
+            let owner = self.purpose.owner();
             self.write(Step::Drain, |node| Ok(record::own_pod_left(node, &owner))).await?;
         }
-        if !planned {
-            // Every second counts, and the machine goes anyway.
-            return Ok(());
-        }
         let now = self.retirer.ports.clock.instant();
-        let volumes_until = *self.volumes_until.get_or_insert_with(|| until.min(now + detachment::LONGEST));
-        self.retirer.await_detached(&self.node.reference(), volumes_until, look).await
+        let volumes_until =
+            *self.volumes_until.get_or_insert_with(|| terms.limits().until.min(now + detachment::LONGEST));
+        let node = self.node.reference();
+        self.retirer.unless_held(self.purpose, self.retirer.await_detached(&node, volumes_until, look)).await
     }
 
     /// Puts the taint on that fails load balancers' health checks; one that is there already is left alone.
@@ -231,13 +203,14 @@ impl<'a> Job<'a> {
         let by = ports.clock.instant() + drain + drain_max + REQUEST;
         let write = Write::new(by, self.purpose.lane(), Arc::clone(&ports.leadership));
         let tainted_at = record::tainted_at(&self.node);
-        let detach =
-            pin!(within(ports, by, "draining load balancers", ports.cloud.detach(&self.node, tainted_at, &write)));
-        match future::select(detach, pin!(self.retirer.stop.wait())).await {
-            Either::Left((Ok(()), _)) => Ok(()),
-            Either::Left((Err(error), _)) => Err(Halt::call(Step::Detach, error)),
-            Either::Right(_) => Err(Halt::Stopped),
-        }
+        let detach = within(ports, by, "draining load balancers", ports.cloud.detach(&self.node, tainted_at, &write));
+        let unless_stopped = async {
+            match future::select(pin!(detach), pin!(self.retirer.stop.wait())).await {
+                Either::Left((detached, _)) => detached.map_err(|error| Halt::call(Step::Detach, error)),
+                Either::Right(_) => Err(Halt::Stopped),
+            }
+        };
+        self.retirer.unless_held(self.purpose, unless_stopped).await
     }
 
     /// Records how far the work has come, provided nobody took the node back.
@@ -246,9 +219,12 @@ impl<'a> Job<'a> {
         self.write(step, |node| Ok(record::reaching(node, &owner, reached))).await
     }
 
-    /// A pause holds back what is planned, and nothing else.
+    /// A pause holds back what is planned, and nothing else; so does the hold, but for the answers to notices.
     async fn unless_paused(&self, step: Step, by: Instant) -> Result<(), Halt> {
         let Retirer { ports, live, .. } = self.retirer;
+        if self.retirer.holding(self.purpose).is_some_and(|hold| hold.until(ports.clock.instant()).is_some()) {
+            return Err(Halt::Held);
+        }
         let paused = match self.purpose.force() {
             Force::Planned => within(ports, by, "reading the pause", live.paused(by)).await,
             Force::Forced => Ok(false),

@@ -34,12 +34,17 @@ pub(crate) fn mismatch(node: &NodeSnapshot, claim: &Claim, machine: &Machine) ->
     }
 }
 
+/// Whether an interruption has taken the node over from this owner.
+pub(super) fn is_overtaken(node: &NodeSnapshot, owner: &Owner) -> bool {
+    *owner != Owner::Interruption && ours(node, &Owner::Interruption).is_some()
+}
+
 /// What a person did to take the node back, or who else took it over.
 pub(super) fn taken_back(node: &NodeSnapshot, owner: &Owner) -> Option<Halt> {
+    if is_overtaken(node, owner) {
+        return Some(Halt::Overtaken);
+    }
     let undo = match node.claim().of(node.uid.as_str()) {
-        Some(claim) if claim.owner == Owner::Interruption && *owner != Owner::Interruption => {
-            return Some(Halt::Overtaken);
-        }
         Some(claim) if claim.owner == *owner => {
             if node.label(key::SELECTED) != Some("true") {
                 Undo::MarkRemoved
@@ -105,6 +110,45 @@ pub(super) fn claiming(node: &NodeSnapshot, owner: &Owner, machine: &Machine, no
         mark: if node.label(key::SELECTED) == Some("true") { Edit::Keep } else { Edit::Set(()) },
         claim: if resumed == Some(&claim) { Edit::Keep } else { Edit::Set(claim) },
         unschedulable: (!node.unschedulable).then_some(true),
+        ..NodeChange::default()
+    }
+}
+
+/// Mark, cordon and record of an interruption, and the taint where the machine surely goes. What another claim lists
+/// stays listed: it is taken over with all that was done for it.
+pub(super) fn seizing(
+    node: &NodeSnapshot,
+    machine: &Machine,
+    until: Option<Timestamp>,
+    taint: bool,
+    now: Timestamp,
+) -> NodeChange {
+    let listed = node.claim().of(node.uid.as_str());
+    let resumed = listed.filter(|claim| claim.owner == Owner::Interruption && claim.boot_id == node.boot_id);
+    let tainting = taint && !node.taints.iter().any(is_deletion_taint);
+    let claim = Claim {
+        owner: Owner::Interruption,
+        node: node.uid.clone(),
+        machine: machine.clone(),
+        boot_id: node.boot_id.clone(),
+        step: ClaimStep::Draining,
+        cordoned: !node.unschedulable
+            || listed.is_some_and(|claim| claim.cordoned)
+            || node.label(key::COST_MANAGER_SELECTED) == Some("true"),
+        taint: if tainting { Some(seconds(now)) } else { listed.and_then(|claim| claim.taint.clone()) },
+        since: resumed.map_or(now, |claim| claim.since),
+        own_pod_left: false,
+        restored: resumed.is_some_and(|claim| claim.restored),
+        until: resumed.and_then(|claim| claim.until).into_iter().chain(until).min(),
+        fleet_before: listed.and_then(|claim| claim.fleet_before.clone()),
+    };
+    let mut taints = node.taints.clone();
+    taints.push(Taint::new(key::TO_BE_DELETED, seconds(now), Effect::NoSchedule));
+    NodeChange {
+        mark: if node.label(key::SELECTED) == Some("true") { Edit::Keep } else { Edit::Set(()) },
+        claim: if listed == Some(&claim) { Edit::Keep } else { Edit::Set(claim) },
+        unschedulable: (!node.unschedulable).then_some(true),
+        taints: tainting.then_some(taints),
         ..NodeChange::default()
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spot_core::drain::machine::{DrainPolicy, Removal};
-use spot_core::drain::plan::DrainRules;
+use spot_core::drain::plan::{DrainRules, Force};
 use spot_core::error::ErrorClass;
 use spot_core::node::key;
 use spot_core::pod::PodSnapshot;
@@ -11,7 +11,7 @@ use spot_core::ports::EvictAnswer;
 use spot_core::view::Change;
 
 use crate::support::build::{budget, daemon_pod, pod, secs, uid};
-use crate::support::drain::{Bench, budget_answer, forced, planned, second};
+use crate::support::drain::{Bench, budget_answer, forced, limits, planned, second};
 
 fn with_grace(name: &str, grace: u64) -> PodSnapshot {
     PodSnapshot { grace: secs(grace), ..pod(name, name, "od-1") }
@@ -147,7 +147,7 @@ fn a_planned_drain_that_is_tightened_becomes_a_forced_one() {
     bench.put(with_grace("c", 600));
     bench.put(PodSnapshot { controller: None, deletion: None, ..with_grace("z", 5) });
     assert_eq!(bench.failure(), ["shop/z (unmanaged_pod: pod shop/z)"]);
-    bench.machine.tighten(second(100), second(50));
+    bench.machine.tighten(limits(100, Some(50), Force::Forced));
     bench.budget(budget("c", 0));
     assert_eq!(bench.evicts(), ["z"]);
     bench.now = second(50);
@@ -157,7 +157,7 @@ fn a_planned_drain_that_is_tightened_becomes_a_forced_one() {
 #[test]
 fn tightening_never_puts_a_deadline_off() {
     let mut bench = Bench::new(forced());
-    bench.machine.tighten(second(500), second(400));
+    bench.machine.tighten(limits(500, Some(400), Force::Planned));
     bench.put(with_grace("c", 5));
     bench.budget(budget("c", 0));
     bench.now = second(50);

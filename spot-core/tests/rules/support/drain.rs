@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use spot_core::NodeSnapshot;
 use spot_core::drain::machine::{DrainPolicy, Machine, Next, Overdue, Removal};
-use spot_core::drain::plan::DrainRules;
+use spot_core::drain::plan::{DrainRules, Force};
 use spot_core::error::{BlockedPod, ErrorClass, PortError};
+use spot_core::interruption::Limits;
 use spot_core::pod::{BudgetSnapshot, PodSnapshot};
 use spot_core::ports::{EvictAnswer, Instant};
 use spot_core::view::{Change, View};
@@ -29,12 +30,17 @@ pub(crate) fn second(second: u64) -> Instant {
 
 /// A planned drain that has an hour, as by default.
 pub(crate) fn planned() -> DrainPolicy {
-    DrainPolicy { rules: DrainRules::default(), until: second(3_600), delete_blocked: None, own_pod: None }
+    DrainPolicy { rules: DrainRules::default(), limits: limits(3_600, None, Force::Planned), own_pod: None }
 }
 
 /// A forced drain that has 110 seconds and obeys budgets for 60.
 pub(crate) fn forced() -> DrainPolicy {
-    DrainPolicy { until: second(110), delete_blocked: Some(second(60)), ..planned() }
+    DrainPolicy { limits: limits(110, Some(60), Force::Forced), ..planned() }
+}
+
+/// Limits at these seconds after the beginning.
+pub(crate) fn limits(until: u64, delete_blocked: Option<u64>, force: Force) -> Limits {
+    Limits { until: second(until), delete_blocked: delete_blocked.map(second), force }
 }
 
 pub(crate) fn budget_answer() -> EvictAnswer {
