@@ -26,6 +26,7 @@ mod invariants;
 mod lease;
 mod live;
 mod nodes;
+mod notices;
 mod pods;
 mod process;
 mod random;

@@ -120,7 +120,7 @@ impl World {
         (number < self.instances.len()).then_some(InstanceNo(number))
     }
 
-    fn instance_no(&self, id: &InstanceId) -> Option<InstanceNo> {
+    pub(super) fn instance_no(&self, id: &InstanceId) -> Option<InstanceNo> {
         let number: usize = id.as_str().strip_prefix("i-")?.parse().ok()?;
         (number < self.instances.len()).then_some(InstanceNo(number))
     }

@@ -180,7 +180,10 @@ impl Checker {
                 | Call::Survey { .. }
                 | Call::Detach { .. }
                 | Call::DeleteInstance { .. }
-                | Call::InstanceState(_),
+                | Call::InstanceState(_)
+                | Call::Receive
+                | Call::Extend(_)
+                | Call::Settle { .. },
                 _,
             ) => {}
         }
@@ -380,7 +383,14 @@ const fn is_write(call: &Call) -> bool {
         | Call::Remember(_)
         | Call::Detach { .. }
         | Call::DeleteInstance { .. } => true,
-        Call::Open(_) | Call::Recall | Call::LatestPods(_) | Call::Survey { .. } | Call::InstanceState(_) => false,
+        Call::Open(_)
+        | Call::Recall
+        | Call::LatestPods(_)
+        | Call::Survey { .. }
+        | Call::InstanceState(_)
+        | Call::Receive
+        | Call::Extend(_)
+        | Call::Settle { .. } => false,
     }
 }
 

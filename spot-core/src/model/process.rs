@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::error::{ErrorClass, PortError};
-use crate::ports::{Alone, Clock, Instant, Leadership, Observer, Ports};
+use crate::ports::{Alone, Clock, Instant, Leadership, NoticeSource, Observer, Ports};
 
 use super::Model;
 use super::record::{Answer, Call};
@@ -79,6 +79,12 @@ impl Process {
     #[must_use]
     pub fn ports_alone(&self, observer: Arc<dyn Observer>) -> Ports {
         self.ports(observer, Arc::new(Alone))
+    }
+
+    /// Whoever announces what happens to machines, as this process reaches it.
+    #[must_use]
+    pub fn notices(&self) -> Arc<dyn NoticeSource> {
+        Arc::new(self.clone())
     }
 
     /// Kills it: none of its calls has an effect from now on, and the executor drops its future.

@@ -9,6 +9,7 @@ use crate::capacity::Class;
 use crate::claim::InstanceId;
 use crate::cloud::{Deletion, Freshness, InstanceState};
 use crate::error::ErrorClass;
+use crate::interruption::Handled;
 use crate::memory::Memory;
 use crate::node::NodeRef;
 use crate::pod::{BudgetRef, PodRef};
@@ -75,6 +76,17 @@ pub enum Call {
     },
     /// `CloudProvider::instance_state`.
     InstanceState(InstanceId),
+    /// `NoticeSource::next`, when its wait is over.
+    Receive,
+    /// `NoticeSource::extend` of this message.
+    Extend(Arc<str>),
+    /// `NoticeSource::settle`.
+    Settle {
+        /// The message.
+        message: Arc<str>,
+        /// As what.
+        handled: Handled,
+    },
 }
 
 impl Call {
@@ -94,6 +106,9 @@ impl Call {
             Self::Detach { .. } => "detach",
             Self::DeleteInstance { .. } => "delete_instance",
             Self::InstanceState(_) => "instance_state",
+            Self::Receive => "receive",
+            Self::Extend(_) => "extend",
+            Self::Settle { .. } => "settle",
         }
     }
 }
@@ -121,6 +136,8 @@ pub enum Answer {
     Deletion(Deletion),
     /// The instance's state.
     Instance(InstanceState),
+    /// These messages were delivered.
+    Delivered(Vec<Arc<str>>),
     /// It failed, without effect.
     Failed(ErrorClass, String),
     /// It hangs for ever, without effect.

@@ -22,6 +22,7 @@ use super::controllers::Workload;
 use super::executor::Halt;
 use super::live::Watches;
 use super::nodes::NodeEntry;
+use super::notices::Queue;
 use super::pods::Pod;
 use super::process::{Fate, ProcessId};
 use super::random::{SplitMix64, mix};
@@ -141,6 +142,7 @@ pub struct World {
     pub(super) workloads: Vec<Workload>,
     pub(super) budgets: Vec<Budget>,
     pub(super) orders: Orders,
+    pub(super) queue: Queue,
     pub(super) memory: Memory,
     /// Where each volume is attached.
     pub(super) volumes: BTreeMap<Arc<str>, Option<NodeId>>,
@@ -199,6 +201,7 @@ impl World {
             workloads: Vec::new(),
             budgets: Vec::new(),
             orders: Orders::default(),
+            queue: Queue::default(),
             memory: Memory::default(),
             volumes: BTreeMap::new(),
             calls: Vec::new(),
