@@ -27,6 +27,25 @@ macro_rules! actions {
     };
 }
 
+impl Action {
+    /// The policy that allows it, in this project's sources.
+    #[must_use]
+    pub const fn policy(self) -> &'static str {
+        if matches!(
+            self,
+            Self::GetQueueAttributes
+                | Self::ReceiveMessage
+                | Self::ChangeMessageVisibility
+                | Self::DeleteMessage
+                | Self::RecordLifecycleActionHeartbeat
+                | Self::CompleteLifecycleAction
+        ) {
+            return "deploy/iam/interruptions.json";
+        }
+        "deploy/iam/spot-migrator.json"
+    }
+}
+
 enum Effect {
     Read,
     Write,
@@ -77,6 +96,22 @@ actions! {
     DeregisterInstancesFromLoadBalancer = "elasticloadbalancing:DeregisterInstancesFromLoadBalancer", Write;
     /// Takes an instance out of a target group.
     DeregisterTargets = "elasticloadbalancing:DeregisterTargets", Write;
+    /// Puts an instance that stays back into a classic load balancer.
+    RegisterInstancesWithLoadBalancer = "elasticloadbalancing:RegisterInstancesWithLoadBalancer", Write;
+    /// Puts an instance that stays back into a target group.
+    RegisterTargets = "elasticloadbalancing:RegisterTargets", Write;
+    /// Whether the queue of notices is there, and where.
+    GetQueueAttributes = "sqs:GetQueueAttributes", Read;
+    /// Reads the queue, and keeps what was read from others for a while.
+    ReceiveMessage = "sqs:ReceiveMessage", Write;
+    /// Keeps a message that is being answered, or lets go of it.
+    ChangeMessageVisibility = "sqs:ChangeMessageVisibility", Write;
+    /// Settles a message.
+    DeleteMessage = "sqs:DeleteMessage", Write;
+    /// Has a lifecycle action wait on.
+    RecordLifecycleActionHeartbeat = "autoscaling:RecordLifecycleActionHeartbeat", Write;
+    /// Has a lifecycle action wait no longer.
+    CompleteLifecycleAction = "autoscaling:CompleteLifecycleAction", Write;
 }
 
 impl fmt::Display for Action {

@@ -1,19 +1,13 @@
-//! Whether AWS answers as the provider needs it: found out at start, before anything is cordoned.
+//! Whether AWS answers as we need it: found out at start, before anything is cordoned.
 
-use aws_sdk_ec2::types::{self, Filter};
-use aws_smithy_runtime_api::client::result::SdkError;
-use aws_smithy_types::error::metadata::ProvideErrorMetadata as _;
-use spot_core::error::{ErrorClass, PortError};
-use spot_core::ports::Instant;
+#[cfg(feature = "ec2")]
+mod machines;
+#[cfg(feature = "queue")]
+mod queue;
+
+use spot_core::error::PortError;
 
 use crate::action::Action;
-use crate::describe::more;
-use crate::error::{CallError, Kind};
-use crate::instance::CLUSTER_TAG;
-use crate::provider::Aws;
-
-/// The instances in one answer, of which one is enough. Those that do not match may be left out of a page of so many.
-const PAGE: i32 = 100;
 
 /// What became of one question.
 #[derive(Debug)]
@@ -24,95 +18,4 @@ pub struct Checked {
     pub outcome: Result<(), PortError>,
     /// Whether a run can do without: only where there are fleets are they asked for.
     pub dispensable: bool,
-}
-
-impl Aws {
-    /// Tries every read that needs no group, fleet or balancer to ask about, and has EC2 say whether it would terminate
-    /// one of the cluster's instances. Region, credentials, endpoint and these rights are right if all are answered.
-    /// Nothing is changed; the rights to change anything else can't be asked for without using them.
-    pub async fn check(&self, by: Instant) -> Vec<Checked> {
-        let api = &self.api;
-        let mut checked = Vec::new();
-        let mut note = |action, outcome| {
-            let dispensable = matches!(action, Action::DescribeFleets | Action::DescribeSpotFleetRequests);
-            checked.push(Checked { action, outcome, dispensable });
-        };
-        match self.instance_of_cluster(by).await {
-            Ok(Some(id)) => {
-                note(Action::DescribeInstances, Ok(()));
-                note(Action::TerminateInstances, self.may_terminate(&id, by).await.map_err(PortError::from));
-            }
-            Ok(None) if self.rules.require_cluster_tag => note(Action::DescribeInstances, Err(self.no_instance())),
-            Ok(None) => note(Action::DescribeInstances, Ok(())),
-            Err(error) => note(Action::DescribeInstances, Err(error.into())),
-        }
-        let mut note = |action, answer: Result<(), CallError>| note(action, answer.map_err(PortError::from));
-        let request = api.autoscaling.describe_auto_scaling_instances().max_records(1);
-        let answer = api.call(Action::DescribeAutoScalingInstances, by, request.send()).await;
-        note(Action::DescribeAutoScalingInstances, answer.map(|_| ()));
-        let request = api.autoscaling.describe_auto_scaling_groups().max_records(1);
-        let answer = api.call(Action::DescribeAutoScalingGroups, by, request.send()).await;
-        note(Action::DescribeAutoScalingGroups, answer.map(|_| ()));
-        let request = api.ec2.describe_fleets().max_results(1);
-        note(Action::DescribeFleets, api.call(Action::DescribeFleets, by, request.send()).await.map(|_| ()));
-        let request = api.ec2.describe_spot_fleet_requests().max_results(1);
-        let answer = api.call(Action::DescribeSpotFleetRequests, by, request.send()).await;
-        note(Action::DescribeSpotFleetRequests, answer.map(|_| ()));
-        let request = api.balancing.describe_target_groups().page_size(1);
-        let answer = api.call(Action::DescribeTargetGroups, by, request.send()).await;
-        note(Action::DescribeTargetGroups, answer.map(|_| ()));
-        let request = api.classic.describe_load_balancers().page_size(1);
-        let answer = api.call(Action::DescribeLoadBalancers, by, request.send()).await;
-        note(Action::DescribeLoadBalancers, answer.map(|_| ()));
-        checked
-    }
-
-    /// The ID of an instance that is tagged for the cluster, if there is one.
-    async fn instance_of_cluster(&self, by: Instant) -> Result<Option<String>, CallError> {
-        let tag = format!("tag:{CLUSTER_TAG}{}", self.rules.cluster_name);
-        let ours = Filter::builder().name(tag).values("owned").values("shared").build();
-        let states = ["pending", "running", "stopping", "stopped"].map(str::to_owned);
-        let there = Filter::builder().name("instance-state-name").set_values(Some(states.into())).build();
-        let mut token = None;
-        loop {
-            let request = self.api.ec2.describe_instances().filters(ours.clone()).filters(there.clone());
-            let request = request.max_results(PAGE).set_next_token(token);
-            let page = self.api.call(Action::DescribeInstances, by, request.send()).await?;
-            let mut instances = page.reservations().iter().flat_map(types::Reservation::instances);
-            if let Some(id) = instances.find_map(types::Instance::instance_id) {
-                return Ok(Some(id.to_owned()));
-            }
-            token = more(page.next_token());
-            if token.is_none() {
-                return Ok(None);
-            }
-        }
-    }
-
-    fn no_instance(&self) -> PortError {
-        let region = self.api.ec2.config().region().map_or("none", |region| region.as_ref());
-        let cluster = &self.rules.cluster_name;
-        let what = format!(
-            "no instance of region {region} is tagged for cluster {cluster}: look at `cloudProvider.aws.region` and \
-             `cloudProvider.aws.clusterName`"
-        );
-        PortError::new(ErrorClass::Permanent, what)
-    }
-
-    /// Whether EC2 would let us terminate this instance.
-    async fn may_terminate(&self, id: &str, by: Instant) -> Result<(), CallError> {
-        let request = self.api.ec2.terminate_instances().instance_ids(id).dry_run(true);
-        let asked = async {
-            match request.send().await {
-                // This is how EC2 says yes.
-                Err(SdkError::ServiceError(answer)) if answer.err().code() == Some("DryRunOperation") => Ok(()),
-                answer => answer.map(|_| ()),
-            }
-        };
-        match self.api.call(Action::TerminateInstances, by, asked).await {
-            // It is about the instance, not about us.
-            Err(error) if error.kind == Kind::Refused => Ok(()),
-            answer => answer,
-        }
-    }
 }

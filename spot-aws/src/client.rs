@@ -23,7 +23,7 @@ use aws_config::timeout::TimeoutConfig;
 use aws_config::web_identity_token::WebIdentityTokenCredentialsProvider;
 use aws_config::{BehaviorVersion, Region};
 use aws_credential_types::provider::SharedCredentialsProvider;
-use aws_sdk_ec2::config::retry::RetryPartition;
+use aws_sdk_autoscaling::config::retry::RetryPartition;
 use aws_smithy_async::rt::sleep::{AsyncSleep, Sleep};
 use aws_smithy_async::time::TimeSource;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
@@ -33,7 +33,9 @@ use aws_smithy_runtime_api::http::Response;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use futures::future::{self, BoxFuture, Either};
 use spot_core::error::{ErrorClass, PortError};
-use spot_core::ports::{Clock, Instant, Write};
+#[cfg(feature = "ec2")]
+use spot_core::ports::Write;
+use spot_core::ports::{Clock, Instant};
 
 use crate::action::Action;
 use crate::error::{CallError, Kind};
@@ -103,11 +105,17 @@ pub type CallObserver = Arc<dyn Fn(Action, CallResult) + Send + Sync>;
 
 /// The clients, and the clock by which their calls end.
 pub(crate) struct Api {
-    pub(crate) ec2: aws_sdk_ec2::Client,
     pub(crate) autoscaling: aws_sdk_autoscaling::Client,
+    #[cfg(feature = "ec2")]
+    pub(crate) ec2: aws_sdk_ec2::Client,
+    #[cfg(feature = "ec2")]
     pub(crate) classic: aws_sdk_elasticloadbalancing::Client,
+    #[cfg(feature = "ec2")]
     pub(crate) balancing: aws_sdk_elasticloadbalancingv2::Client,
+    #[cfg(feature = "ec2")]
     pub(crate) eks: aws_sdk_eks::Client,
+    #[cfg(feature = "queue")]
+    pub(crate) sqs: aws_sdk_sqs::Client,
     pub(crate) clock: Arc<dyn Clock>,
     observer: Option<CallObserver>,
 }
@@ -132,17 +140,36 @@ impl Api {
         // Unless told otherwise, all clients of a process share one pace, each with the clock that it has.
         let number = APIS.fetch_add(1, Ordering::Relaxed);
         let pace = |service| RetryPartition::new(format!("{service} {number}"));
-        let ec2 = aws_sdk_ec2::config::Builder::from(&config).retry_partition(pace("ec2"));
-        let autoscaling = aws_sdk_autoscaling::config::Builder::from(&config).retry_partition(pace("autoscaling"));
-        let classic = aws_sdk_elasticloadbalancing::config::Builder::from(&config).retry_partition(pace("elb"));
-        let balancing = aws_sdk_elasticloadbalancingv2::config::Builder::from(&config).retry_partition(pace("elbv2"));
-        let eks = aws_sdk_eks::config::Builder::from(&config).retry_partition(pace("eks"));
         Self {
-            ec2: aws_sdk_ec2::Client::from_conf(ec2.build()),
-            autoscaling: aws_sdk_autoscaling::Client::from_conf(autoscaling.build()),
-            classic: aws_sdk_elasticloadbalancing::Client::from_conf(classic.build()),
-            balancing: aws_sdk_elasticloadbalancingv2::Client::from_conf(balancing.build()),
-            eks: aws_sdk_eks::Client::from_conf(eks.build()),
+            autoscaling: {
+                let config = aws_sdk_autoscaling::config::Builder::from(&config).retry_partition(pace("autoscaling"));
+                aws_sdk_autoscaling::Client::from_conf(config.build())
+            },
+            #[cfg(feature = "ec2")]
+            ec2: {
+                let config = aws_sdk_ec2::config::Builder::from(&config).retry_partition(pace("ec2"));
+                aws_sdk_ec2::Client::from_conf(config.build())
+            },
+            #[cfg(feature = "ec2")]
+            classic: {
+                let config = aws_sdk_elasticloadbalancing::config::Builder::from(&config).retry_partition(pace("elb"));
+                aws_sdk_elasticloadbalancing::Client::from_conf(config.build())
+            },
+            #[cfg(feature = "ec2")]
+            balancing: {
+                let config = aws_sdk_elasticloadbalancingv2::config::Builder::from(&config);
+                aws_sdk_elasticloadbalancingv2::Client::from_conf(config.retry_partition(pace("elbv2")).build())
+            },
+            #[cfg(feature = "ec2")]
+            eks: {
+                let config = aws_sdk_eks::config::Builder::from(&config).retry_partition(pace("eks"));
+                aws_sdk_eks::Client::from_conf(config.build())
+            },
+            #[cfg(feature = "queue")]
+            sqs: {
+                let config = aws_sdk_sqs::config::Builder::from(&config).retry_partition(pace("sqs"));
+                aws_sdk_sqs::Client::from_conf(config.build())
+            },
             clock,
             observer,
         }
@@ -171,6 +198,7 @@ impl Api {
     }
 
     /// Makes a call that changes something, once: whether it is to be made again is the caller's to find out.
+    #[cfg(feature = "ec2")]
     pub(crate) async fn write<T, E>(
         &self,
         action: Action,
@@ -186,6 +214,7 @@ impl Api {
     }
 
     /// Waits, at most until `by`; whether there is time left.
+    #[cfg(feature = "ec2")]
     pub(crate) async fn pause(&self, pause: Duration, by: Instant) -> bool {
         let until = self.clock.instant() + pause;
         self.clock.sleep_until(until.min(by)).await;

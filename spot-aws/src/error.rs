@@ -11,15 +11,12 @@ use spot_core::error::{ErrorClass, PortError, chain};
 
 use crate::action::Action;
 
-/// Where the rights stand that are needed.
-const POLICY: &str = "deploy/iam/spot-migrator.json";
-
 /// What may help where no credentials are found at all.
 const METADATA: &str = "those of the machine's own role are used only with `AWS_EC2_METADATA_DISABLED=false` in the \
                         environment";
 
 /// Codes of requests that came too fast.
-const THROTTLED: [&str; 10] = [
+const THROTTLED: [&str; 12] = [
     "Throttling",
     "ThrottlingException",
     "ThrottledException",
@@ -30,11 +27,19 @@ const THROTTLED: [&str; 10] = [
     "EC2ThrottledException",
     "BandwidthLimitExceeded",
     "SlowDown",
+    "KmsThrottled",
+    "KMS.ThrottlingException",
 ];
 /// Codes of requests that meet another activity, and may be made again later.
-const BUSY: [&str; 4] =
-    ["ScalingActivityInProgress", "ResourceContention", "ResourceInUseException", "FleetNotInModifiableState"];
-const DENIED: [&str; 3] = ["UnauthorizedOperation", "AccessDenied", "AccessDeniedException"];
+const BUSY: [&str; 5] = [
+    "ScalingActivityInProgress",
+    "ResourceContention",
+    "ResourceInUseException",
+    "FleetNotInModifiableState",
+    "OverLimit",
+];
+const DENIED: [&str; 5] =
+    ["UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "KmsAccessDenied", "KMS.AccessDeniedException"];
 /// Codes of credentials that are missing, wrong or worn out, or of a clock that is wrong.
 const CREDENTIALS: [&str; 12] = [
     "AuthFailure",
@@ -71,7 +76,7 @@ pub(crate) enum Kind {
 }
 
 /// A call that failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct CallError {
     pub(crate) action: Action,
     pub(crate) kind: Kind,
@@ -111,6 +116,7 @@ impl CallError {
     }
 
     /// Whether the call may be made again.
+    #[cfg(feature = "ec2")]
     pub(crate) const fn may_pass(&self) -> bool {
         match self.kind {
             Kind::Throttled | Kind::Unavailable | Kind::Timeout => true,
@@ -118,7 +124,17 @@ impl CallError {
         }
     }
 
+    /// Whether it certainly had no effect.
+    #[cfg(feature = "ec2")]
+    pub(crate) const fn had_no_effect(&self) -> bool {
+        match self.kind {
+            Kind::Throttled | Kind::Denied | Kind::Credentials | Kind::Refused => true,
+            Kind::Unavailable | Kind::Timeout => false,
+        }
+    }
+
     /// Whether what was asked for is not there.
+    #[cfg(feature = "ec2")]
     pub(crate) fn is_not_found(&self) -> bool {
         self.kind == Kind::Refused && (self.code.contains("NotFound") || self.code == "InvalidInstance")
     }
@@ -164,7 +180,7 @@ impl fmt::Display for CallError {
             Kind::Throttled => write!(f, "{action} is throttled")?,
             Kind::Unavailable => write!(f, "{action} fails")?,
             Kind::Timeout => write!(f, "{action} takes too long")?,
-            Kind::Denied => write!(f, "not allowed to call {action}, see {POLICY}")?,
+            Kind::Denied => write!(f, "not allowed to call {action}, see {}", action.policy())?,
             Kind::Credentials => write!(f, "no valid credentials to call {action}")?,
             Kind::Refused => write!(f, "{action} is refused")?,
         }

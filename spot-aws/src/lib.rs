@@ -18,17 +18,17 @@
 //! A future of the provider may be dropped at any time. A request that was under way may still take effect; what it did
 //! is found out by the next call, from the real state of instance, group and fleet.
 
-#[cfg(feature = "ec2")]
+#[cfg(any(feature = "ec2", feature = "queue"))]
 mod action;
 #[cfg(feature = "ec2")]
 mod cache;
-#[cfg(feature = "ec2")]
+#[cfg(any(feature = "ec2", feature = "queue"))]
 mod check;
-#[cfg(feature = "ec2")]
+#[cfg(any(feature = "ec2", feature = "queue"))]
 mod client;
 #[cfg(feature = "ec2")]
 mod describe;
-#[cfg(feature = "ec2")]
+#[cfg(any(feature = "ec2", feature = "queue"))]
 mod error;
 #[cfg(feature = "ec2")]
 mod group;
@@ -48,12 +48,18 @@ mod survey;
 #[cfg(feature = "ec2")]
 mod terminate;
 
-#[cfg(feature = "ec2")]
+#[cfg(any(feature = "ec2", feature = "queue"))]
 pub use action::Action;
-#[cfg(feature = "ec2")]
+#[cfg(any(feature = "ec2", feature = "queue"))]
 pub use check::Checked;
-#[cfg(feature = "ec2")]
+#[cfg(any(feature = "ec2", feature = "queue"))]
 pub use client::{CallObserver, CallResult};
 #[cfg(feature = "ec2")]
 pub use provider::{Aws, AwsSettings, Identity};
 pub use provider_id::{ProviderId, ProviderIdError};
+
+/// A panic elsewhere leaves whole values in all of these.
+#[cfg(any(feature = "ec2", feature = "queue"))]
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

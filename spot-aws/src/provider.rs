@@ -1,7 +1,7 @@
 //! The provider `aws`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,6 +12,8 @@ use spot_core::claim::{InstanceId, Machine};
 use spot_core::cloud::{CloudFacts, Deletion, Freshness, InstanceState};
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::node::{Effect, Node, NodeRef, NodeSnapshot, Uid, key};
+#[cfg(feature = "queue")]
+use spot_core::ports::Observer;
 use spot_core::ports::{Clock, CloudProvider, Instant, Write};
 use spot_core::reason::{Reason, ReasonKind};
 use spot_core::retire::RetiredNode;
@@ -22,6 +24,9 @@ use crate::client::{self, Api, CallObserver};
 use crate::error::CallError;
 use crate::group;
 use crate::instance::{FleetId, Keeper};
+#[cfg(feature = "queue")]
+use crate::interruption::queue::{Queue, QueueSettings};
+pub(crate) use crate::lock;
 use crate::maintain::Fleet;
 use crate::survey::{Contradiction, Known, Rules, Survey};
 use crate::terminate::Terminated;
@@ -68,7 +73,7 @@ pub struct AwsSettings {
 /// A future of it may be dropped at any time. What a call that was under way has changed is found out by the next.
 #[derive(Debug)]
 pub struct Aws {
-    pub(crate) api: Api,
+    pub(crate) api: Arc<Api>,
     pub(crate) rules: Rules,
     pub(crate) load_balancer: (Duration, Duration),
     cache: Mutex<Cache>,
@@ -110,7 +115,7 @@ impl Aws {
     ) -> Self {
         let AwsSettings { cluster_name, require_cluster_tag, identity, labels, load_balancer, .. } = settings;
         Self {
-            api: Api::new(config, clock, observer),
+            api: Arc::new(Api::new(config, clock, observer)),
             rules: Rules { cluster_name, require_cluster_tag, identity, labels },
             load_balancer,
             cache: Mutex::default(),
@@ -120,6 +125,15 @@ impl Aws {
             met: Mutex::default(),
             terminated: futures::lock::Mutex::default(),
         }
+    }
+
+    /// A queue in the same region, over the same clients.
+    ///
+    /// # Errors
+    /// When the URL is none of a queue, or the queue is in another region.
+    #[cfg(feature = "queue")]
+    pub fn queue(&self, settings: QueueSettings, observer: Arc<dyn Observer>) -> Result<Queue, PortError> {
+        Queue::over(settings, Arc::clone(&self.api), observer)
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
@@ -473,9 +487,4 @@ impl Aws {
         let why = format!("nothing would remove the machine of node {} when its Node is deleted", node.name);
         Err(PortError::new(ErrorClass::Permanent, why))
     }
-}
-
-/// A panic elsewhere leaves whole values in all of these.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

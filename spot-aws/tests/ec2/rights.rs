@@ -11,7 +11,8 @@ use crate::support::{World, id, secs, settings};
 
 #[test]
 fn the_policy_allows_exactly_the_calls_that_are_made() {
-    let made: BTreeSet<_> = Action::ALL.into_iter().map(|action| action.right().to_owned()).collect();
+    let of_provider = Action::ALL.into_iter().filter(|action| action.policy() == "deploy/iam/spot-migrator.json");
+    let made: BTreeSet<_> = of_provider.map(|action| action.right().to_owned()).collect();
     assert_eq!(allowed(), made);
 }
 
