@@ -215,7 +215,7 @@ impl Door {
     }
 }
 
-fn environment(endpoint: &str, client: &str) -> [(&'static str, String); 7] {
+pub(crate) fn environment(endpoint: &str, client: &str) -> [(&'static str, String); 7] {
     [
         ("AWS_ENDPOINT_URL", endpoint.to_owned()),
         ("AWS_REGION", REGION.to_owned()),

@@ -8,6 +8,8 @@
 //!        ├─ Kwok           Nodes become Ready, pods run and stop
 //!        ├─ Karpenter      buys Nodes for pending pods (only where asked for)
 //!        ├─ Cloud          AWS, and what makes Nodes of its instances (only where asked for)
+//!        ├─ Sqs            queues with what AWS has to say (only where asked for)
+//!        ├─ Metadata       what an instance can ask about itself (only where asked for)
 //!        ├─ AuditLog       who asked the API server for what
 //!        ├─ Witness        what was true at every moment, from watch events
 //!        ├─ Webhook        refuses evictions, as an operator does that moves its data first
@@ -33,12 +35,14 @@ pub mod control_plane;
 pub mod karpenter;
 pub mod kwok;
 pub mod machine;
+pub mod metadata;
 pub mod migrator;
-
+pub mod notice;
 pub mod process;
 pub mod programs;
 pub mod proxy;
 pub mod rights;
+pub mod sqs;
 pub mod wait;
 pub mod webhook;
 pub mod witness;
@@ -50,9 +54,11 @@ pub use control_plane::ControlPlane;
 pub use karpenter::Karpenter;
 pub use kwok::Kwok;
 pub use machine::Machine;
+pub use metadata::Metadata;
 pub use migrator::{Ended, Migrator, Running};
 pub use process::Process;
 pub use proxy::Proxy;
+pub use sqs::Sqs;
 pub use webhook::Webhook;
 pub use witness::Witness;
 pub use workload::Workload;

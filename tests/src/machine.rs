@@ -11,6 +11,7 @@ pub struct Machine {
     taints: Vec<Value>,
     cpus: u32,
     cordoned: bool,
+    provider_id: String,
 }
 
 impl Machine {
@@ -36,7 +37,14 @@ impl Machine {
     /// A worker without a label that tells its capacity.
     #[must_use]
     pub fn unlabelled(name: &str) -> Self {
-        Self { name: name.to_owned(), labels: Vec::new(), taints: Vec::new(), cpus: 16, cordoned: false }
+        Self {
+            name: name.to_owned(),
+            labels: Vec::new(),
+            taints: Vec::new(),
+            cpus: 16,
+            cordoned: false,
+            provider_id: format!("kwok://{name}"),
+        }
     }
 
     /// The same with a label.
@@ -57,6 +65,13 @@ impl Machine {
     #[must_use]
     pub fn cpus(mut self, cpus: u32) -> Self {
         self.cpus = cpus;
+        self
+    }
+
+    /// The same on this instance of EC2, to which its name bears no relation.
+    #[must_use]
+    pub fn instance(mut self, id: &str) -> Self {
+        self.provider_id = format!("aws:///eu-west-1a/{id}");
         self
     }
 
@@ -86,7 +101,7 @@ impl Machine {
         serde_json::from_value(json!({
             "metadata": {"name": self.name, "labels": labels},
             "spec": {
-                "providerID": format!("kwok://{}", self.name),
+                "providerID": self.provider_id,
                 "taints": self.taints,
                 "unschedulable": self.cordoned,
             },

@@ -1,6 +1,8 @@
 //! The product, as its users run it: a process with a configuration file, a kubeconfig and rights of its own.
 
 use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
     path::{Path, PathBuf},
     pin::pin,
     process::Command,
@@ -15,6 +17,7 @@ use crate::{
     process::Process,
     proxy::Proxy,
     rights,
+    wait::{PATIENCE, until},
     world::World,
 };
 
@@ -26,12 +29,14 @@ pub struct Migrator {
     kubeconfig: PathBuf,
     environment: Vec<(&'static str, String)>,
     folder: PathBuf,
+    address: String,
 }
 
 /// A started `spot-migrator`. Dropping it kills it.
 #[derive(Debug)]
 pub struct Running {
     process: Process,
+    address: String,
 }
 
 /// How a `spot-migrator` ended.
@@ -52,13 +57,14 @@ impl Migrator {
     pub async fn install(world: &World, changes: Value) -> Self {
         rights::grant(world).await;
         let folder = world.control_plane().folder().to_owned();
+        let address = format!("127.0.0.1:{}", free_port());
         let mut configuration = json!({
             "apiVersion": "spot-migrator.io/v1alpha1",
             "kind": "SpotMigratorConfiguration",
             "cloudProvider": {"name": "node-object"},
             "loadBalancer": {"drain": "0s"},
             "state": {"namespace": rights::NAMESPACE},
-            "server": {"address": format!("127.0.0.1:{}", free_port())},
+            "server": {"address": address},
             "log": {"format": "text", "level": "debug"},
         });
         merge(&mut configuration, changes);
@@ -71,6 +77,7 @@ impl Migrator {
             kubeconfig: world.control_plane().kubeconfig(User::Migrator),
             environment: Vec::new(),
             folder,
+            address,
         }
     }
 
@@ -92,12 +99,48 @@ impl Migrator {
     pub fn run(&self, arguments: &[&str]) -> Running {
         let mut command = self.command();
         command.arg("run").arg("--config").arg(&self.configuration).args(arguments);
-        Running { process: Process::start("spot-migrator", &mut command, &self.folder).shown_whole() }
+        let process = Process::start("spot-migrator", &mut command, &self.folder).shown_whole();
+        Running { process, address: self.address.clone() }
     }
 
     /// Runs `spot-migrator run --once` to its end.
     pub async fn run_once(&self, patience: Duration) -> Ended {
         self.run(&["--once"]).ended(patience).await
+    }
+
+    /// Another one on the same machine: the same but for where its metrics are.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        let address = format!("127.0.0.1:{}", free_port());
+        let other = self.with_configuration(json!({"server": {"address": address}}));
+        Self { address, ..other }
+    }
+
+    /// The same with other values in its configuration.
+    ///
+    /// # Panics
+    /// If the configuration can't be copied.
+    #[must_use]
+    pub fn with_configuration(&self, changes: Value) -> Self {
+        let text = std::fs::read(&self.configuration).expect("it was written");
+        let mut configuration = serde_json::from_slice(&text).expect("ours are JSON");
+        merge(&mut configuration, changes);
+        let file = tempfile::Builder::new().suffix(".yaml").tempfile_in(&self.folder).expect("the folder is writable");
+        let (_, path) = file.keep().expect("it goes with the folder");
+        std::fs::write(&path, format!("{configuration:#}")).expect("the folder is writable");
+        Self { configuration: path, ..self.clone() }
+    }
+
+    /// Runs `spot-migrator check` to its end.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn check(&self) -> Ended {
+        let mut command = self.command();
+        let output = command.arg("check").arg("--config").arg(&self.configuration).output().expect("the binary starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ended { code: output.status.code(), output: text(&output.stdout) + &text(&output.stderr) }
     }
 
     /// Runs `spot-migrator plan` to its end and returns what it printed on standard output.
@@ -162,6 +205,37 @@ impl Running {
         self.ended(patience).await
     }
 
+    /// The sum of a metric's series whose labels have all of these, in whole numbers, as in
+    /// `("spot_migrator_leader", &[])`.
+    ///
+    /// # Panics
+    /// If it does not answer, or has no such series.
+    #[must_use]
+    pub fn metric(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        let metrics = get(&self.address, "/metrics");
+        let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
+        let series = metrics.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let (family, of) = series.split_once('{').unwrap_or((series, ""));
+            (family == name && labels.iter().all(|label| of.contains(label.as_str())))
+                .then(|| value.split('.').next().unwrap_or(value).parse::<u64>())
+        });
+        let values: Vec<_> = series.map(|value| value.expect("a value is a number")).collect();
+        assert!(!values.is_empty(), "there is no series {name} with {labels:?} in\n{metrics}");
+        values.iter().sum()
+    }
+
+    /// Waits until it serves its metrics.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub async fn serves(&self) {
+        until("the metrics to be served", PATIENCE, || async {
+            TcpStream::connect(&self.address).map(drop).map_err(|error| error.to_string())
+        })
+        .await;
+    }
+
     /// The process, for its memory and its output.
     #[must_use]
     pub fn process(&self) -> &Process {
@@ -179,8 +253,17 @@ impl Ended {
     }
 }
 
+/// What is answered to a GET.
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("it takes requests");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
 /// Merges `changes` into `object`, maps key by key.
-fn merge(object: &mut Value, changes: Value) {
+pub fn merge(object: &mut Value, changes: Value) {
     match (object, changes) {
         (Value::Object(object), Value::Object(changes)) => {
             for (key, value) in changes {

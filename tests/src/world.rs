@@ -168,6 +168,17 @@ impl World {
         self.own::<Pod>().list(&of_workload).await.expect("pods can be listed").items
     }
 
+    /// The pods on `node`, but for those of DaemonSets.
+    ///
+    /// # Panics
+    /// If the API server refuses.
+    pub async fn pods_on(&self, node: &str) -> Vec<Pod> {
+        let there = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let mut pods = self.all::<Pod>().list(&there).await.expect("pods can be listed").items;
+        pods.retain(|pod| pod.owner_references().iter().all(|owner| owner.kind != "DaemonSet"));
+        pods
+    }
+
     /// Waits until `node` satisfies `holds`, and returns it.
     ///
     /// # Panics
@@ -188,6 +199,16 @@ impl World {
     pub async fn patch_node(&self, node: &str, patch: &Value) {
         let patch = Patch::Merge(patch);
         self.all::<Node>().patch(node, &PatchParams::default(), &patch).await.expect("the Node can be patched");
+    }
+
+    /// Changes a Node's status as its kubelet does, by a merge patch.
+    ///
+    /// # Panics
+    /// If the API server refuses.
+    pub async fn patch_node_status(&self, node: &str, status: &Value) {
+        let patch = json!({"status": status});
+        let patched = self.all::<Node>().patch_status(node, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        patched.expect("the Node's status can be patched");
     }
 
     /// Makes a Node fall silent, as one whose machine has lost its network: it is not ready from now on.
