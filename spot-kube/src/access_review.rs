@@ -3,7 +3,7 @@
 use http::Method;
 use serde::{Deserialize, Serialize};
 use spot_core::error::PortError;
-use spot_core::ports::Instant;
+use spot_core::ports::{Instant, Write};
 
 use crate::requests::{Call, Needs, Requests};
 
@@ -72,8 +72,13 @@ struct Verdict {
     allowed: bool,
 }
 
-/// Whether we have this right. Asking changes nothing, so it needs no permit.
-pub(crate) async fn is_allowed(requests: &Requests, right: &Right, by: Instant) -> Result<bool, PortError> {
+/// Whether we have this right, for the sake of a write where there is one. Asking changes nothing.
+pub(crate) async fn is_allowed(
+    requests: &Requests,
+    right: &Right,
+    by: Instant,
+    write: Option<&Write>,
+) -> Result<bool, PortError> {
     let review = Review {
         api_version: "authorization.k8s.io/v1",
         kind: "SelfSubjectAccessReview",
@@ -83,7 +88,7 @@ pub(crate) async fn is_allowed(requests: &Requests, right: &Right, by: Instant) 
     let needs = Needs { verb: "create", resource: "selfsubjectaccessreviews" };
     // Writing plain structs of strings to JSON can't fail.
     let call = Call::new(Method::POST, needs, "", uri, serde_json::to_vec(&review).unwrap_or_default());
-    let reply = requests.read(&call, by).await?;
+    let reply = requests.again(&call, by, write).await?;
     if !reply.is_success() {
         return Err(reply.error(&call));
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::node::{NodeSnapshot, Uid};
-use spot_core::view::{Change, Revision, View};
+use spot_core::view::{Change, Known, Revision, View};
 use tokio::sync::watch;
 
 /// The view, and who waits for it to change.
@@ -54,8 +54,10 @@ pub(crate) enum Origin {
 }
 
 impl Board {
-    pub(crate) fn new() -> Self {
-        Self { state: Mutex::default(), told: watch::Sender::default() }
+    /// An empty one, which will be told of these kinds.
+    pub(crate) fn new(known: Known) -> Self {
+        let state = State { view: Arc::new(View::knowing(known)), ..State::default() };
+        Self { state: Mutex::new(state), told: watch::Sender::default() }
     }
 
     /// The view as it is now. While somebody holds it, the next change copies what it touches.
@@ -123,6 +125,11 @@ impl Board {
             }
             first
         });
+    }
+
+    /// Whether there will be no more changes.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.told.borrow().ended.is_some()
     }
 
     /// Returns when there is a later revision than `seen`.

@@ -16,8 +16,9 @@ use spot_core::retire::{DeletableNode, DoomedPod};
 use crate::access_review::{Right, is_allowed};
 use crate::board::Board;
 use crate::evict::{self, DeleteOptions, Meaning};
+use crate::live::{self, KubeLive, Watches};
 use crate::requests::{Call, Needs, Reply, Requests, escaped};
-use crate::watch::{KubeLive, PauseAt};
+use crate::watch::PauseAt;
 use crate::{memory, patch, snapshot};
 
 /// What a [`KubeCluster`] needs to know.
@@ -43,7 +44,12 @@ impl fmt::Debug for Settings {
 /// Reads, and writes that may be repeated, are tried again within their deadline; evictions never. Every write that
 /// races is conditional: on the UID, and on the resourceVersion where one is given.
 ///
-/// Dropping any future is safe: what it had sent may take effect or not. Dropping a [`Live`] ends its watches.
+/// Views of the whole cluster that are held side by side share their watches and one copy of the cluster in memory,
+/// unless these have failed: the second is open at once, as new as the first. A view of one node follows that node and
+/// its pods alone, with rights to nothing else.
+///
+/// Dropping any future is safe: what it had sent may take effect or not. Dropping the last [`Live`] of its watches ends
+/// them.
 #[derive(Debug)]
 pub struct KubeCluster {
     requests: Arc<Requests>,
@@ -51,6 +57,8 @@ pub struct KubeCluster {
     memory_at: Option<PauseAt>,
     /// The views that are held, so that our own writes show in them at once.
     boards: Mutex<Vec<Weak<Board>>>,
+    /// The watches of the whole cluster, while somebody holds a view of it; locked while they are opened.
+    shared: tokio::sync::Mutex<Weak<Watches>>,
 }
 
 impl KubeCluster {
@@ -65,7 +73,8 @@ impl KubeCluster {
     /// The same for who only looks, or only lets go of nodes: nothing is remembered, and no pause is seen.
     #[must_use]
     pub fn without_memory(client: kube::Client, clock: Arc<dyn Clock>) -> Self {
-        Self { requests: Arc::new(Requests::new(client, clock)), memory_at: None, boards: Mutex::default() }
+        let requests = Arc::new(Requests::new(client, clock));
+        Self { requests, memory_at: None, boards: Mutex::default(), shared: tokio::sync::Mutex::default() }
     }
 
     pub(crate) fn requests(&self) -> &Requests {
@@ -77,11 +86,22 @@ impl KubeCluster {
         self.memory_at.as_ref().map(|at| (&*at.namespace, &*at.config_map))
     }
 
+    async fn watches(&self, scope: &Scope, by: Instant) -> Result<Arc<Watches>, PortError> {
+        let board = Arc::new(Board::new(live::known(scope)));
+        {
+            let mut boards = self.boards.lock().unwrap_or_else(PoisonError::into_inner);
+            boards.retain(|board| board.strong_count() > 0);
+            boards.push(Arc::downgrade(&board));
+        }
+        let requests = Arc::clone(&self.requests);
+        Ok(Arc::new(Watches::open(requests, board, scope, self.memory_at.as_ref(), by).await?))
+    }
+
     /// The node as it is now, no older than the request; none: it is gone, whatever bears its name now.
-    async fn node_now(&self, node: &NodeRef, by: Instant) -> Result<Option<Arc<NodeSnapshot>>, PortError> {
+    async fn node_now(&self, node: &NodeRef, write: &Write) -> Result<Option<Arc<NodeSnapshot>>, PortError> {
         let uri = format!("/api/v1/nodes/{}", escaped(&node.name));
         let call = Call::get(Needs { verb: "get", resource: "nodes" }, &*node.name, uri);
-        let reply = self.requests.read(&call, by).await?;
+        let reply = self.requests.write(&call, write).await?;
         if reply.status().is_not_found() {
             return Ok(None);
         }
@@ -112,14 +132,19 @@ impl KubeCluster {
 #[async_trait]
 impl Cluster for KubeCluster {
     async fn open(&self, scope: Scope, by: Instant) -> Result<Box<dyn Live>, PortError> {
-        let board = Arc::new(Board::new());
-        {
-            let mut boards = self.boards.lock().unwrap_or_else(PoisonError::into_inner);
-            boards.retain(|board| board.strong_count() > 0);
-            boards.push(Arc::downgrade(&board));
+        let Scope::Cluster = scope else { return Ok(Box::new(KubeLive::of(self.watches(&scope, by).await?))) };
+        let Some(mut shared) = self.requests.before(by, self.shared.lock()).await else {
+            return Err(PortError::new(
+                ErrorClass::Timeout,
+                "somebody else's view of the cluster was not open in time",
+            ));
+        };
+        if let Some(watches) = shared.upgrade().filter(|watches| watches.is_alive()) {
+            return Ok(Box::new(KubeLive::of(watches)));
         }
-        let requests = Arc::clone(&self.requests);
-        Ok(Box::new(KubeLive::open(requests, board, &scope, self.memory_at.as_ref(), by).await?))
+        let watches = self.watches(&scope, by).await?;
+        *shared = Arc::downgrade(&watches);
+        Ok(Box::new(KubeLive::of(watches)))
     }
 
     async fn write_node(&self, node: &NodeRef, change: &NodeChange, write: &Write) -> Result<Written, PortError> {
@@ -136,7 +161,7 @@ impl Cluster for KubeCluster {
         if !matches!(reply.code, 409 | 422) {
             return Err(reply.error(&call));
         }
-        match self.node_now(node, write.by).await? {
+        match self.node_now(node, write).await? {
             None => Ok(Written::Gone),
             Some(now) if reply.code == 409 => Ok(Written::Conflict(now)),
             Some(_) => Err(reply.error(&call)),
@@ -158,7 +183,7 @@ impl Cluster for KubeCluster {
             verb: "create",
             name: None,
         };
-        Ok(match is_allowed(&self.requests, &right, write.by).await {
+        Ok(match is_allowed(&self.requests, &right, write.by, Some(write)).await {
             Ok(true) => EvictAnswer::Webhook(said),
             Ok(false) => EvictAnswer::Denied(said),
             // The pod stays either way, and the next answer is reviewed again.
@@ -193,7 +218,7 @@ impl Cluster for KubeCluster {
         if reply.code != 409 {
             return Err(reply.error(&call));
         }
-        Ok(self.node_now(node, write.by).await?.map_or(Erased::Gone, Erased::Changed))
+        Ok(self.node_now(node, write).await?.map_or(Erased::Gone, Erased::Changed))
     }
 
     async fn recall(&self, by: Instant) -> Result<Memory, PortError> {

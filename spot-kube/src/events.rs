@@ -1,5 +1,7 @@
 //! Progress as Kubernetes Events, on the nodes and pods that it is about.
 
+mod told;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +21,12 @@ use tokio::sync::mpsc;
 
 use crate::requests::{Call, Needs, Requests, escaped};
 
-/// Events that wait to be sent. More than that at once are dropped and counted.
-const WAITING: usize = 256;
+/// Events that wait to be sent: room for what happens to two hundred nodes at once, whose machines are all taken back.
+/// More are dropped and counted.
+const WAITING: usize = 1024;
+
+/// Of what comes in crowds, fewer: they must leave room for what happens to nodes.
+const WAITING_OF_A_CROWD: usize = 128;
 
 /// The pause after each in the long run: at most fifty a second.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -163,9 +169,8 @@ impl Events {
         }
     }
 
-    /// The same for what comes in crowds, which must leave room for what happens to nodes.
     fn queue_of_a_crowd(&self, note: Note) {
-        if self.queue.capacity() > WAITING / 2 {
+        if self.queue.capacity() > WAITING - WAITING_OF_A_CROWD {
             self.queue(note);
         } else {
             self.dropped.count(note.reason, "too many wait");
@@ -260,9 +265,13 @@ impl Observer for Events {
                     self.queue(note(About::Pod(pod.clone()), true, "Exposed", "Drain", exposed.to_string()));
                 }
             }
+            Progress::Interruption(told) => {
+                if let Some(note) = told::note(at, told) {
+                    self.queue(note);
+                }
+            }
             Progress::RunStarted { .. }
             | Progress::Judged { .. }
-            | Progress::Interruption(_)
             | Progress::WouldRetire { .. }
             | Progress::Waiting { .. }
             | Progress::StepStarted { .. }

@@ -29,6 +29,7 @@ mod events;
 mod evict;
 pub mod lease;
 mod list;
+mod live;
 mod memory;
 mod node_object;
 mod patch;

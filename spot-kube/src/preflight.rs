@@ -1,4 +1,6 @@
-//! Which rights a run needs, and which of them are missing. `deploy/rbac.yaml` grants exactly these.
+//! Which rights are needed, and which of them are missing. The manifests grant exactly these: `deploy/rbac.yaml` those of
+//! a run, `deploy/rbac-interruption.yaml` what answering interruptions takes besides, and `deploy/agent/rbac.yaml` those
+//! of an agent.
 
 use futures::future::try_join_all;
 use spot_core::error::PortError;
@@ -12,7 +14,7 @@ use crate::cluster::KubeCluster;
 pub struct Features {
     /// Nodes are retired: patched, emptied, and their objects deleted.
     pub retire: bool,
-    /// Pods of dying nodes are deleted.
+    /// Pods of dying nodes are deleted: interruptions are answered.
     pub delete_pods: bool,
     /// Progress is published as Kubernetes Events.
     pub events: bool,
@@ -37,6 +39,15 @@ const READ: [Row; 7] = [
 /// To retire nodes; one that somebody else wrote meanwhile is read again.
 const RETIRE: [Row; 2] =
     [("", "nodes", None, &["get", "patch", "delete"]), ("", "pods", Some("eviction"), &["create"])];
+
+/// To look at one node and its pods, and to empty it. Kubernetes can't limit these to a node that is not known before:
+/// the admission policy of `deploy/agent` does, as far as that goes.
+const ONE_NODE: [Row; 4] = [
+    ("", "nodes", None, &["get", "list", "watch", "patch"]),
+    ("", "pods", None, &["list", "watch"]),
+    ("", "pods", Some("eviction"), &["create"]),
+    ("", "pods", None, &["delete"]),
+];
 
 /// To publish Events: those about nodes are in namespace `default`, those about pods beside them.
 const EVENTS: [Row; 1] = [("events.k8s.io", "events", None, &["create"])];
@@ -85,6 +96,13 @@ pub fn rights(features: &Features, namespace: &str, config_map: &str) -> Vec<Rig
     rights
 }
 
+/// The rights that emptying one node needs, Events included, in a cluster [without a
+/// memory](KubeCluster::without_memory).
+#[must_use]
+pub fn rights_on_one_node() -> Vec<Right> {
+    ONE_NODE.iter().chain(&EVENTS).flat_map(|row| of(row, None, None)).collect()
+}
+
 impl KubeCluster {
     /// Asks the API server for every right that these features need, all at once, and returns those that are missing.
     /// Changes nothing.
@@ -98,7 +116,16 @@ impl KubeCluster {
         if memory_at.is_none() {
             rights.retain(|right| right.resource != "configmaps");
         }
-        let allowed = try_join_all(rights.iter().map(|right| is_allowed(self.requests(), right, by))).await?;
+        self.missing_of(rights, by).await
+    }
+
+    /// Asks the API server for every one of these rights, all at once, and returns those that are missing. Changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// When the API server does not answer within the deadline.
+    pub async fn missing_of(&self, rights: Vec<Right>, by: Instant) -> Result<Vec<Right>, PortError> {
+        let allowed = try_join_all(rights.iter().map(|right| is_allowed(self.requests(), right, by, None))).await?;
         Ok(rights.into_iter().zip(allowed).filter(|(_, allowed)| !allowed).map(|(right, _)| right).collect())
     }
 }

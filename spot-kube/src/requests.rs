@@ -30,6 +30,10 @@ pub(crate) const PAGE: Duration = Duration::from_secs(30);
 /// Requests in flight, by lane. The client speaks HTTP/1.1, so each is a connection of its own.
 const IN_FLIGHT: usize = 64;
 
+/// How long the first attempt of a forced write may take, doubling up to [`ATTEMPT`]: it may have gone over a
+/// connection that died in silence, and a machine that is about to go leaves no time to wait for that.
+const FORCED_ATTEMPT: Duration = Duration::from_secs(2);
+
 /// The first wait between attempts; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 
@@ -160,6 +164,8 @@ pub(crate) struct Requests {
     /// Of reads: lists that take their time must not hold up a release.
     reads: Semaphore,
     planned: Semaphore,
+    /// Of forced writes of nodes: the last of many is cordoned before the pods of the first are all gone.
+    cordons: Semaphore,
     forced: Semaphore,
     jitter: RandomState,
 }
@@ -177,6 +183,7 @@ impl Requests {
             clock,
             reads: Semaphore::new(IN_FLIGHT),
             planned: Semaphore::new(IN_FLIGHT),
+            cordons: Semaphore::new(IN_FLIGHT),
             forced: Semaphore::new(IN_FLIGHT),
             jitter: RandomState::new(),
         }
@@ -195,17 +202,32 @@ impl Requests {
         self.again(call, by, None).await
     }
 
-    /// Sends a write that may be repeated, again and again on passing errors, until its deadline.
+    /// Sends a write that may be repeated, or a read that belongs to a write and waits for no others, again and again on
+    /// passing errors, until its deadline.
     pub(crate) async fn write(&self, call: &Call, write: &Write) -> Result<Reply, PortError> {
         self.again(call, write.by, Some(write)).await
     }
 
-    /// Sends once. A write is not sent, and not waited for, past the moment when the lease may change hands.
+    /// Sends once. A forced write is given up after the time of one attempt, so that another can be made.
     pub(crate) async fn once(&self, call: &Call, by: Instant, write: Option<&Write>) -> Result<Reply, PortError> {
+        let longest = if is_forced(write) { call.attempt } else { Duration::MAX };
+        self.attempt(call, by, write, longest).await
+    }
+
+    /// Sends once; the answer may take so long from then on. A write is not sent, and not waited for, past the moment
+    /// when the lease may change hands.
+    async fn attempt(
+        &self,
+        call: &Call,
+        by: Instant,
+        write: Option<&Write>,
+        longest: Duration,
+    ) -> Result<Reply, PortError> {
         let on_the_wire = AtomicBool::new(false);
         let lane = match write.map(|write| write.lane) {
             None => &self.reads,
             Some(Lane::Planned) => &self.planned,
+            Some(Lane::Forced) if call.needs.resource == "nodes" => &self.cordons,
             Some(Lane::Forced) => &self.forced,
         };
         let sent = async {
@@ -219,16 +241,8 @@ impl Requests {
             }
             let request = call.request()?.map(Body::from);
             on_the_wire.store(true, Ordering::Relaxed);
-            let failed = |error: kube::Error| call.error(ErrorClass::Transient).caused_by(error);
-            let response = self.client.send(request).await.map_err(failed)?;
-            let (head, body) = response.into_parts();
-            let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            let body = body.collect_bytes().await.map_err(failed)?;
-            Ok(Reply {
-                code: head.status.as_u16(),
-                retry_after: retry_after.map(Duration::from_secs),
-                body: Vec::from(body),
-            })
+            let late = self.clock.instant() + longest;
+            self.before(late, self.exchange(call, request)).await.unwrap_or_else(|| Err(timed_out(call)))
         };
         let answered = self.before(by, self.while_valid(write, sent)).await;
         match answered {
@@ -243,6 +257,19 @@ impl Requests {
             }
             None => Err(timed_out(call)),
         }
+    }
+
+    async fn exchange(&self, call: &Call, request: Request<Body>) -> Result<Reply, PortError> {
+        let failed = |error: kube::Error| call.error(ErrorClass::Transient).caused_by(error);
+        let response = self.client.send(request).await.map_err(failed)?;
+        let (head, body) = response.into_parts();
+        let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let body = body.collect_bytes().await.map_err(failed)?;
+        Ok(Reply {
+            code: head.status.as_u16(),
+            retry_after: retry_after.map(Duration::from_secs),
+            body: Vec::from(body),
+        })
     }
 
     /// What `work` returns, or nothing once the lease behind `write` may have changed hands.
@@ -283,11 +310,13 @@ impl Requests {
         whole / 2 + whole / 2 * share / 1024
     }
 
-    async fn again(&self, call: &Call, by: Instant, write: Option<&Write>) -> Result<Reply, PortError> {
+    /// Sends again and again on passing errors, until the deadline.
+    pub(crate) async fn again(&self, call: &Call, by: Instant, write: Option<&Write>) -> Result<Reply, PortError> {
         let mut failures = 0;
         loop {
-            let until = by.min(self.clock.instant() + call.attempt);
-            let (error, asked) = match self.once(call, until, write).await {
+            let patience = FORCED_ATTEMPT.saturating_mul(2_u32.saturating_pow(failures));
+            let attempt = if is_forced(write) { call.attempt.min(patience) } else { call.attempt };
+            let (error, asked) = match self.attempt(call, by, write, attempt).await {
                 // 401: a token that was replaced. The client reads its file again within a minute.
                 Ok(reply) if matches!(reply.code, 401 | 429 | 500..) => (reply.error(call), reply.retry_after),
                 Ok(reply) => return Ok(reply),
@@ -306,6 +335,10 @@ impl Requests {
             failures += 1;
         }
     }
+}
+
+fn is_forced(write: Option<&Write>) -> bool {
+    write.is_some_and(|write| write.lane == Lane::Forced)
 }
 
 fn timed_out(call: &Call) -> PortError {
@@ -388,16 +421,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn neither_reads_nor_planned_work_hold_up_what_is_more_urgent() {
+    async fn neither_reads_nor_planned_work_hold_up_what_is_more_urgent_nor_evictions_a_cordon() {
         let (requests, _served) = requests();
         let by = requests.clock().instant() + Duration::from_secs(1);
         let (a, b) = (call("a"), call("b"));
+        let pods = |call: Call| Call { needs: Needs { verb: "create", resource: "pods/eviction" }, ..call };
         let planned = Write::assume(by, Arc::new(Alone));
         let mut forced = planned.clone();
         forced.lane = Lane::Forced;
         let _reads = crowd(&requests, &b, by, None);
         assert!(requests.once(&a, by, Some(&planned)).await.unwrap().is_success());
         let _writes = crowd(&requests, &b, by, Some(&planned));
+        assert!(requests.once(&pods(a.clone()), by, Some(&forced)).await.unwrap().is_success());
+        let evictions = pods(b.clone());
+        let _evictions = crowd(&requests, &evictions, by, Some(&forced));
         assert!(requests.once(&a, by, Some(&forced)).await.unwrap().is_success());
+        assert_eq!(requests.once(&pods(a), by, Some(&forced)).await.unwrap_err().class, ErrorClass::Timeout);
     }
 }

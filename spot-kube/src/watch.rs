@@ -1,31 +1,25 @@
 //! One list and one watch of each kind, for as long as a view is held.
 
-mod kind;
+pub(crate) mod kind;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures::StreamExt;
 use kube::api::WatchEvent;
 use spot_core::error::{ErrorClass, PortError, chain};
-use spot_core::node::NodeRef;
-use spot_core::pod::PodSnapshot;
-use spot_core::ports::{Instant, Live, Scope};
-use spot_core::view::{Change, Revision, View};
+use spot_core::ports::Instant;
+use spot_core::view::Change;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 
 use crate::board::{Board, Origin};
 use crate::list::Source;
-use crate::memory;
 use crate::requests::Requests;
+use crate::snapshot::Object;
 use crate::snapshot::doubt::Doubt;
-use crate::snapshot::{Interner, Object, Pod, pod};
-use kind::{Attachments, Budgets, DaemonSets, Kind, Nodes, Pause, Pods, VolumeClaims, Volumes};
+use kind::Kind;
 
 /// How long the API server keeps a watch open, a little under its own default of five to ten minutes.
 const LASTING: Duration = Duration::from_secs(290);
@@ -45,10 +39,6 @@ const LIST: Duration = Duration::from_mins(2);
 /// The first and the longest wait after a failed watch or list: client-go's.
 const WAITS: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(30));
 
-/// How old what is known of the pause may be: a person who pauses waits that long at most, and nodes that go faster
-/// than this cost no request each.
-const PAUSE_AGE: Duration = Duration::from_secs(10);
-
 /// Where our pause is written.
 #[derive(Clone, Debug)]
 pub(crate) struct PauseAt {
@@ -56,120 +46,8 @@ pub(crate) struct PauseAt {
     pub(crate) config_map: String,
 }
 
-/// A view that follows the cluster until it is dropped.
-pub(crate) struct KubeLive {
-    board: Arc<Board>,
-    requests: Arc<Requests>,
-    /// Where the pause is, and when there was last certainly none.
-    pause: Option<(PauseAt, Mutex<Instant>)>,
-    /// Aborted on drop.
-    _watches: JoinSet<()>,
-}
-
-impl fmt::Debug for KubeLive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KubeLive").finish_non_exhaustive()
-    }
-}
-
-impl KubeLive {
-    /// Lists every kind once, then watches.
-    pub(crate) async fn open(
-        requests: Arc<Requests>,
-        board: Arc<Board>,
-        scope: &Scope,
-        pause: Option<&PauseAt>,
-        by: Instant,
-    ) -> Result<Self, PortError> {
-        let began = requests.clock().instant();
-        let mut opening = Opening { requests, board, by, watches: JoinSet::new(), listed: Vec::new() };
-        opening.watch(Nodes::of(scope));
-        opening.watch(Pods::of(scope));
-        opening.watch(Budgets);
-        opening.watch(DaemonSets);
-        if let Some(pause) = pause {
-            opening.watch(Pause(pause.clone()));
-        }
-        // They are read of planned work alone, which looks at the whole cluster.
-        if *scope == Scope::Cluster {
-            opening.watch(VolumeClaims::default());
-            opening.watch(Volumes::default());
-            opening.watch(Attachments::default());
-        }
-        for listed in opening.listed {
-            let ended = |_| PortError::new(ErrorClass::Transient, "a watch ended before its first list");
-            listed.await.map_err(ended)??;
-        }
-        let pause = pause.map(|at| (at.clone(), Mutex::new(began)));
-        Ok(Self { board: opening.board, requests: opening.requests, pause, _watches: opening.watches })
-    }
-}
-
-#[async_trait]
-impl Live for KubeLive {
-    fn view(&self) -> Arc<View> {
-        self.board.view()
-    }
-
-    async fn latest_pods(&self, node: &NodeRef, by: Instant) -> Result<Vec<Arc<PodSnapshot>>, PortError> {
-        let source = Source::new("pods", "/api/v1/pods").with_field("spec.nodeName", &node.name).few();
-        let listed = source.list::<Pod>(&self.requests, by).await?;
-        let mut texts = Interner::default();
-        let unreadable = |error| {
-            PortError::new(ErrorClass::Permanent, format!("could not read the pods of node {node}")).caused_by(error)
-        };
-        listed.items.into_iter().map(|object| pod(object, &mut texts).map(Arc::new).map_err(unreadable)).collect()
-    }
-
-    async fn paused(&self, by: Instant) -> Result<bool, PortError> {
-        let Some((at, read)) = &self.pause else { return Ok(false) };
-        // Copied out: no lock is held while waiting.
-        let last = *read.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.requests.clock().instant();
-        if self.board.view().paused() || now.since(last) < PAUSE_AGE {
-            return Ok(self.board.view().paused());
-        }
-        let paused = memory::recall(&self.requests, at, by).await?.paused;
-        if !paused {
-            *read.lock().unwrap_or_else(PoisonError::into_inner) = now;
-        }
-        Ok(paused)
-    }
-
-    async fn changed(&self, seen: Revision) -> Result<(), PortError> {
-        self.board.changed(seen).await
-    }
-}
-
-/// The watches that have been begun.
-struct Opening {
-    requests: Arc<Requests>,
-    board: Arc<Board>,
-    by: Instant,
-    watches: JoinSet<()>,
-    listed: Vec<oneshot::Receiver<Result<(), PortError>>>,
-}
-
-impl Opening {
-    fn watch<K: Kind>(&mut self, kind: K) {
-        let (tell, listed) = oneshot::channel();
-        self.listed.push(listed);
-        let watch = Watch {
-            source: kind.source(),
-            kind,
-            seen: BTreeMap::new(),
-            doubted: BTreeSet::new(),
-            requests: Arc::clone(&self.requests),
-            board: Arc::clone(&self.board),
-            failures: 0,
-        };
-        let by = self.by;
-        self.watches.spawn(async move { watch.run(by, tell).await });
-    }
-}
-
 /// One kind's list and watch.
-struct Watch<K: Kind> {
+pub(crate) struct Watch<K: Kind> {
     kind: K,
     source: Source,
     /// What was seen last of each object.
@@ -207,7 +85,13 @@ impl Drop for EndsTheView {
 }
 
 impl<K: Kind> Watch<K> {
-    async fn run(mut self, by: Instant, tell: oneshot::Sender<Result<(), PortError>>) {
+    pub(crate) fn new(kind: K, requests: Arc<Requests>, board: Arc<Board>) -> Self {
+        let (seen, doubted) = (BTreeMap::new(), BTreeSet::new());
+        Self { source: kind.source(), kind, seen, doubted, requests, board, failures: 0 }
+    }
+
+    /// Lists once by a deadline, tells whether that went well, and watches for ever.
+    pub(crate) async fn run(mut self, by: Instant, tell: oneshot::Sender<Result<(), PortError>>) {
         let _end = EndsTheView { board: Arc::clone(&self.board), resource: self.source.resource };
         let first = self.list(by, Strictness::Strict).await;
         let (first, version) = match first {
@@ -405,56 +289,5 @@ fn interrupted(error: &kube::Error) -> Stopped {
         // A line that is no event: what it told can't be known.
         kube::Error::Api(_) | kube::Error::SerdeError(_) => Stopped::Expired(chain(error)),
         error => Stopped::Failed(chain(error)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use http::{Request, Response};
-    use kube::client::Body;
-
-    use super::*;
-    use crate::clock::TokioClock;
-
-    /// Requests to a server whose lists are empty, whose watches are silent, and whose ConfigMap pauses us; and how
-    /// often that was read.
-    fn silent() -> (Arc<Requests>, Arc<AtomicUsize>) {
-        let read = Arc::<AtomicUsize>::default();
-        let counted = Arc::clone(&read);
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let counted = Arc::clone(&counted);
-            async move {
-                let uri = request.uri().to_string();
-                let text = if uri.contains("watch=true") {
-                    std::future::pending().await
-                } else if uri.ends_with("/configmaps/memory") {
-                    counted.fetch_add(1, Ordering::Relaxed);
-                    r#"{"metadata":{"name":"memory","resourceVersion":"2"},"data":{"paused":"true"}}"#
-                } else {
-                    r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#
-                };
-                Ok::<_, Infallible>(Response::new(Body::from(text.as_bytes().to_vec())))
-            }
-        });
-        let client = kube::Client::new(service, "default");
-        (Arc::new(Requests::new(client, Arc::new(TokioClock::new()))), read)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pause_that_no_watch_shows_is_read_again_but_not_for_every_node() {
-        let (requests, read) = silent();
-        let by = requests.clock().instant() + LIST;
-        let at = PauseAt { namespace: "ours".to_owned(), config_map: "memory".to_owned() };
-        let board = Arc::new(Board::new());
-        let live = KubeLive::open(requests, board, &Scope::Cluster, Some(&at), by).await.unwrap();
-        assert!(!live.paused(by).await.unwrap(), "its list was read a moment ago");
-        assert_eq!(read.load(Ordering::Relaxed), 0);
-        tokio::time::advance(PAUSE_AGE).await;
-        assert!(!live.view().paused(), "the watch is silent");
-        assert!(live.paused(by).await.unwrap() && live.paused(by).await.unwrap());
-        assert_eq!(read.load(Ordering::Relaxed), 2, "a pause is not remembered: a person may end it");
     }
 }

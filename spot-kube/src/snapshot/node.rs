@@ -59,18 +59,17 @@ pub(crate) fn node(node: Node) -> Result<NodeSnapshot, Unreadable> {
     let created_at = subject.created_at(&metadata)?;
     let annotation = |key: &str| metadata.annotation(key);
     let taints = spec.taints.unwrap_or_default().into_iter().map(|text| taint(&subject, text));
-    let readiness = match ready(status.conditions.as_deref()) {
-        Some(condition) if is_true(condition) => Readiness::Ready,
-        Some(Condition { status, last_transition_time: Some(time), .. }) => {
-            let since = subject.time("Ready condition's lastTransitionTime", time)?;
+    let condition = ready(status.conditions.as_deref());
+    let turned = condition.and_then(|condition| condition.last_transition_time.as_deref());
+    let turned = turned.map(|time| subject.time("Ready condition's lastTransitionTime", time)).transpose()?;
+    let (readiness, ready_since) = match (condition, turned) {
+        (Some(condition), since) if is_true(condition) => (Readiness::Ready, since),
+        (Some(condition), Some(since)) => {
             // What kube-controller-manager writes when it has not heard of the kubelet for its grace period.
-            if status.as_deref() == Some("Unknown") {
-                Readiness::Unreachable { since }
-            } else {
-                Readiness::NotReady { since }
-            }
+            let unknown = condition.status.as_deref() == Some("Unknown");
+            (if unknown { Readiness::Unreachable { since } } else { Readiness::NotReady { since } }, None)
         }
-        Some(_) | None => Readiness::NotReady { since: created_at },
+        (Some(_) | None, _) => (Readiness::NotReady { since: created_at }, None),
     };
     Ok(NodeSnapshot {
         name: Arc::from(subject.required("name", metadata.name.as_ref())?),
@@ -89,7 +88,7 @@ pub(crate) fn node(node: Node) -> Result<NodeSnapshot, Unreadable> {
         labels: metadata.labels.unwrap_or_default().into(),
         unschedulable: spec.unschedulable.unwrap_or_default(),
         readiness,
-        ready_since: None,
+        ready_since,
         boot_id: status.node_info.and_then(|info| info.boot_id).unwrap_or_default(),
         finalizers: metadata.finalizers.unwrap_or_default(),
     })

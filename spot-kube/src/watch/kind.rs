@@ -18,7 +18,7 @@ use crate::snapshot::doubt::{self, Doubt};
 use crate::snapshot::{self, Interner, Metadata, Object, Unreadable};
 
 /// A kind of objects.
-pub(super) trait Kind: Send + 'static {
+pub(crate) trait Kind: Send + 'static {
     /// An object as it is sent.
     type Raw: DeserializeOwned + Object + Clone + Send;
     /// What identifies one.
@@ -43,10 +43,10 @@ pub(super) trait Kind: Send + 'static {
 }
 
 /// Nodes: all of them, or the one of this name.
-pub(super) struct Nodes(Option<String>);
+pub(crate) struct Nodes(Option<String>);
 
 impl Nodes {
-    pub(super) fn of(scope: &Scope) -> Self {
+    pub(crate) fn of(scope: &Scope) -> Self {
         Self(name(scope))
     }
 }
@@ -87,13 +87,13 @@ impl Kind for Nodes {
 }
 
 /// Pods: all of them, or those of the node of this name.
-pub(super) struct Pods {
+pub(crate) struct Pods {
     node: Option<String>,
     texts: Interner,
 }
 
 impl Pods {
-    pub(super) fn of(scope: &Scope) -> Self {
+    pub(crate) fn of(scope: &Scope) -> Self {
         Self { node: name(scope), texts: Interner::default() }
     }
 }
@@ -134,7 +134,7 @@ impl Kind for Pods {
 }
 
 /// PodDisruptionBudgets.
-pub(super) struct Budgets;
+pub(crate) struct Budgets;
 
 impl Kind for Budgets {
     type Raw = snapshot::Budget;
@@ -169,7 +169,7 @@ impl Kind for Budgets {
 }
 
 /// DaemonSets, of which only the existence counts.
-pub(super) struct DaemonSets;
+pub(crate) struct DaemonSets;
 
 impl Kind for DaemonSets {
     type Raw = snapshot::Named;
@@ -200,7 +200,7 @@ impl Kind for DaemonSets {
 
 /// PersistentVolumeClaims.
 #[derive(Default)]
-pub(super) struct VolumeClaims(Interner);
+pub(crate) struct VolumeClaims(Interner);
 
 impl Kind for VolumeClaims {
     type Raw = snapshot::VolumeClaim;
@@ -232,7 +232,7 @@ impl Kind for VolumeClaims {
 
 /// PersistentVolumes.
 #[derive(Default)]
-pub(super) struct Volumes(Interner);
+pub(crate) struct Volumes(Interner);
 
 impl Kind for Volumes {
     type Raw = snapshot::Volume;
@@ -263,7 +263,7 @@ impl Kind for Volumes {
 
 /// VolumeAttachments.
 #[derive(Default)]
-pub(super) struct Attachments(Interner);
+pub(crate) struct Attachments(Interner);
 
 impl Kind for Attachments {
     type Raw = snapshot::Attachment;
@@ -293,7 +293,7 @@ impl Kind for Attachments {
 }
 
 /// The one ConfigMap, of which only the pause counts here.
-pub(super) struct Pause(pub(super) PauseAt);
+pub(crate) struct Pause(pub(crate) PauseAt);
 
 impl Kind for Pause {
     type Raw = snapshot::ConfigMap;

@@ -26,7 +26,7 @@ pub(crate) fn node(node: &NodeSnapshot) -> Value {
         annotations.insert(key::BACK_OFF.to_owned(), json!(annotation::back_off_text(back_off)));
     }
     let (ready, since) = match node.readiness {
-        Readiness::Ready => ("True", node.created_at),
+        Readiness::Ready => ("True", node.ready_since.unwrap_or(node.created_at)),
         Readiness::NotReady { since } => ("False", since),
         Readiness::Unreachable { since } => ("Unknown", since),
     };

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use spot_core::claim::InstanceId;
 use spot_core::drain::plan::Loss;
 use spot_core::error::Obstacle;
 use spot_core::exposure::Exposed;
+use spot_core::interruption::{Ignored, NoticeKind, Source, Told};
 use spot_core::node::{NodeRef, Uid};
 use spot_core::pod::PodRef;
 use spot_core::ports::{Clock as _, Observer};
@@ -224,14 +226,131 @@ async fn what_can_not_be_published_is_dropped_and_counted_and_holds_nothing_up()
     let retired = body("default", NODE_A, "a", "Retire", "Retired", note, "Normal");
     server.on_body(ON_NODES, JSON, &retired).says(403, status(403, "Forbidden", "no"));
     server.on_body(ON_NODES, JSON, &retired).hangs();
-    for _ in 2..256 {
+    for _ in 2..1024 {
         server.on_body(ON_NODES, JSON, &retired).says(201, "{}");
     }
     let (events, worker) = Events::new(server.client(), Arc::clone(&server.clock) as _, "me");
-    for _ in 0..300 {
+    for _ in 0..1100 {
         events.observe(at(), &Progress::Retired { node: a() });
     }
-    assert_eq!(events.dropped(), 300 - 256);
+    assert_eq!(events.dropped(), 1100 - 1024);
     drop(events);
     worker.run().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_done_about_a_notice_is_published_on_the_node() {
+    let (after, kind) = (Duration::from_millis(240), NoticeKind::Interruption);
+    let lead = "its spot machine is being taken back";
+    let soon = "its spot machine may be taken back soon";
+    for (told, action, reason, note, severity) in [
+        (
+            Told::Cordoned { node: a(), kind, after },
+            "Cordon",
+            "SpotInterruption",
+            format!("{lead}: cordoned 0.2 s after the notice"),
+            "Warning",
+        ),
+        (
+            Told::Cordoned { node: a(), kind: NoticeKind::ScheduledChange, after },
+            "Cordon",
+            "ScheduledChange",
+            "its machine is scheduled to be retired, rebooted or worked on: cordoned 0.2 s after the notice".to_owned(),
+            "Warning",
+        ),
+        (
+            Told::Emptied { node: a(), kind, after: Duration::from_secs(31) },
+            "Drain",
+            "Emptied",
+            format!("{lead}: its pods are gone, 31.0 s after the notice"),
+            "Normal",
+        ),
+        (
+            Told::NotEmptied { node: a(), kind, why: "1 pod has a finalizer".to_owned() },
+            "Drain",
+            "NotEmptied",
+            format!("{lead}: not all of its pods could be moved in time: 1 pod has a finalizer"),
+            "Warning",
+        ),
+        (
+            Told::Softened { node: a() },
+            "Taint",
+            "RebalanceRecommendation",
+            format!("{soon}: new pods are kept off it where there is other room"),
+            "Normal",
+        ),
+        (
+            Told::Hardened { node: a() },
+            "Untaint",
+            "RebalanceOver",
+            "nothing followed the recommendation: new pods are not kept off it any longer".to_owned(),
+            "Normal",
+        ),
+        (
+            Told::Returned { node: a(), why: "it was started again" },
+            "Release",
+            "Returned",
+            "takes pods again: it was started again".to_owned(),
+            "Normal",
+        ),
+    ] {
+        let server = ApiServer::new();
+        let event = body("default", NODE_A, "a", action, reason, &note, severity);
+        server.on_body(ON_NODES, JSON, &event).says(201, "{}");
+        published(&server, |events| events.observe(at(), &Progress::Interruption(told))).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_ones_node_is_not_published() {
+    let server = ApiServer::new();
+    let source = Source::Queue;
+    published(&server, |events| {
+        for told in [
+            Told::Polled { source, oldest: None },
+            Told::Received { source, kind: NoticeKind::Rebalance, instance: InstanceId::new("i-1") },
+            Told::Ignored { source, why: Ignored::Foreign, what: "i-2".to_owned() },
+            Told::Held { until: at() },
+        ] {
+            events.observe(at(), &Progress::Interruption(told));
+        }
+    })
+    .await;
+}
+
+/// Two hundred machines are taken back at once, and the evictions of their pods are told of in between.
+#[tokio::test(start_paused = true)]
+async fn nothing_that_happens_to_two_hundred_nodes_at_once_is_dropped_for_their_pods() {
+    let server = ApiServer::new();
+    let kind = NoticeKind::Interruption;
+    let pod = PodRef { namespace: "shop".into(), name: "db-0".into(), uid: Uid::new("u1") };
+    let regarding = r#"{"apiVersion":"v1","kind":"Pod","namespace":"shop","name":"db-0","uid":"u1"}"#;
+    let lead = "its spot machine is being taken back";
+    let cordoned = format!("{lead}: cordoned 0.0 s after the notice");
+    let emptied = format!("{lead}: its pods are gone, 0.0 s after the notice");
+    let evicted = "moved off node a, which is being retired";
+    for _ in 0..200 {
+        let cordoned = body("default", NODE_A, "a", "Cordon", "SpotInterruption", &cordoned, "Warning");
+        server.on_body(ON_NODES, JSON, &cordoned).says(201, "{}");
+        let emptied = body("default", NODE_A, "a", "Drain", "Emptied", &emptied, "Normal");
+        server.on_body(ON_NODES, JSON, &emptied).says(201, "{}");
+        let evicted = body("shop", regarding, "db-0", "Drain", "Evicted", evicted, "Normal");
+        server.on_body(ON_PODS, JSON, &evicted).or_not().says(201, "{}");
+    }
+    let dropped = published(&server, |events| {
+        let after = Duration::ZERO;
+        let tell = |told| events.observe(at(), &Progress::Interruption(told));
+        for _ in 0..200 {
+            tell(Told::Cordoned { node: a(), kind, after });
+        }
+        for _ in 0..2000 {
+            let answered = Answered::Accepted;
+            events.observe(at(), &Progress::Evicted { node: a(), pod: pod.clone(), loses: None, answered });
+        }
+        for _ in 0..200 {
+            tell(Told::Emptied { node: a(), kind, after });
+        }
+    })
+    .await;
+    assert_eq!(dropped, 2000);
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::node::Uid;
 use spot_core::pod::{BudgetRef, PodRef};
-use spot_core::ports::{Cluster, EvictAnswer, Leadership, Write};
+use spot_core::ports::{Cluster, EvictAnswer, Lane, Leadership, Write};
 
 use crate::server::{ApiServer, Text, said, status, status_because};
 
@@ -212,4 +212,15 @@ async fn hung_evictions_beyond_the_bound_wait_for_a_slot_and_end_at_their_deadli
     let all = futures::future::join_all((0..65).map(|_| server.cluster.evict(&pod, None, &write))).await;
     assert_eq!(all.len(), 65);
     assert!(all.iter().all(|answer| answer.as_ref().is_err_and(|error| error.class == ErrorClass::Timeout)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forced_eviction_that_is_not_answered_is_given_up_after_ten_seconds() {
+    let server = ApiServer::new();
+    server.on_body(EVICT, JSON, BODY).hangs();
+    let mut write = server.permit(60);
+    write.lane = Lane::Forced;
+    let began = tokio::time::Instant::now();
+    let error = server.cluster.evict(&db_0(), None, &write).await.unwrap_err();
+    assert_eq!((error.class, began.elapsed().as_secs()), (ErrorClass::Timeout, 10));
 }

@@ -25,4 +25,6 @@ mod saved;
 #[cfg(test)]
 mod server;
 #[cfg(test)]
+mod sharing;
+#[cfg(test)]
 mod view;

@@ -7,7 +7,7 @@ use spot_core::claim::{BackOff, Claim, ClaimStep, InstanceId, Machine, Owner};
 use spot_core::error::ErrorClass;
 use spot_core::node::{ClaimAnnotation, Effect, NodeRef, Taint, Uid, key};
 use spot_core::pod::PodRef;
-use spot_core::ports::{Cluster, Edit, Erased, NodeChange, Written};
+use spot_core::ports::{Cluster, Edit, Erased, Lane, NodeChange, Written};
 use spot_core::retire::{DeletableNode, DoomedPod};
 
 use crate::server::{ApiServer, node, said, status};
@@ -228,15 +228,6 @@ async fn a_hung_call_ends_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_attempt_is_given_up_so_that_another_can_succeed() {
-    let server = ApiServer::new();
-    server.on_body(PATCH, MERGE, CORDON).hangs();
-    server.on_body(PATCH, MERGE, CORDON).says(200, node("od-1", "6"));
-    let written = server.cluster.write_node(&od_1(Some("5")), &cordon(), &server.permit(60)).await.unwrap();
-    assert!(matches!(written, Written::Applied(_)), "{written:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_deletion_carries_uid_and_version_and_gone_already_is_done() {
     let server = ApiServer::new();
     let request = "DELETE /api/v1/nodes/od-1";
@@ -268,4 +259,64 @@ async fn a_doomed_pod_is_deleted_by_its_uid_with_the_grace_that_is_left() {
     let pod = PodRef { namespace: "shop".into(), name: "db-0".into(), uid: Uid::new("u1") };
     let grace = Duration::from_millis(20_500);
     server.cluster.delete_pod(&DoomedPod::assume(pod), grace, &server.permit(5)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_doomed_pod_gets_no_grace_only_when_none_is_left() {
+    let server = ApiServer::new();
+    let doomed = DoomedPod::assume(PodRef { namespace: "shop".into(), name: "db-0".into(), uid: Uid::new("u1") });
+    for (left, seconds) in [(Duration::from_millis(1), 1), (Duration::ZERO, 0)] {
+        let body = format!(r#"{{"gracePeriodSeconds":{seconds},"preconditions":{{"uid":"u1"}}}}"#);
+        server.on_body("DELETE /api/v1/namespaces/shop/pods/db-0", "application/json", &body).says(200, "{}");
+        server.cluster.delete_pod(&doomed, left, &server.permit(5)).await.unwrap();
+    }
+}
+
+/// The pod of a StatefulSet comes back under its name.
+#[tokio::test(start_paused = true)]
+async fn a_doomed_pod_that_is_gone_or_replaced_is_gone_and_a_missing_right_is_named() {
+    let server = ApiServer::new();
+    let doomed = DoomedPod::assume(PodRef { namespace: "shop".into(), name: "db-0".into(), uid: Uid::new("u1") });
+    let body = r#"{"gracePeriodSeconds":9,"preconditions":{"uid":"u1"}}"#;
+    let replaced = "Operation cannot be fulfilled on pods \"db-0\": the UID in the precondition (u1) does not match \
+                    the UID in record (u2). The object might have been deleted and then recreated";
+    let delete = async |code, answer: Value| {
+        server.on_body("DELETE /api/v1/namespaces/shop/pods/db-0", "application/json", body).says(code, answer);
+        server.cluster.delete_pod(&doomed, Duration::from_secs(9), &server.permit(5)).await
+    };
+    delete(404, status(404, "NotFound", "pods \"db-0\" not found")).await.unwrap();
+    delete(409, status(409, "Conflict", replaced)).await.unwrap();
+    let error = delete(403, status(403, "Forbidden", "no")).await.unwrap_err();
+    assert_eq!(error.class, ErrorClass::Denied);
+    assert!(said(&error).contains("`delete pods`"), "{}", said(&error));
+}
+
+/// Over a connection that died in silence, say: a machine that is about to go leaves no time to wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_forced_cordon_that_is_not_answered_is_sent_again_after_two_seconds_and_a_planned_one_after_ten() {
+    for (lane, seconds) in [(Lane::Forced, 2), (Lane::Planned, 10)] {
+        let server = ApiServer::new();
+        server.on_body(PATCH, MERGE, CORDON).hangs();
+        server.on_body(PATCH, MERGE, CORDON).says(200, node("od-1", "6"));
+        let mut write = server.permit(60);
+        write.lane = lane;
+        let began = tokio::time::Instant::now();
+        let written = server.cluster.write_node(&od_1(Some("5")), &cordon(), &write).await.unwrap();
+        assert!(matches!(written, Written::Applied(_)), "{written:?}");
+        assert_eq!(began.elapsed().as_secs(), seconds);
+    }
+}
+
+/// The core tries again with the version that comes back.
+#[tokio::test(start_paused = true)]
+async fn a_forced_cordon_of_an_older_version_is_answered_with_the_node_as_it_is_and_without_a_pause() {
+    let server = ApiServer::new();
+    server.on_body(PATCH, MERGE, CORDON).says(409, status(409, "Conflict", "the object has been modified"));
+    server.on("GET /api/v1/nodes/od-1").says(200, node("od-1", "6"));
+    let mut write = server.permit(60);
+    write.lane = Lane::Forced;
+    let began = tokio::time::Instant::now();
+    let written = server.cluster.write_node(&od_1(Some("5")), &cordon(), &write).await.unwrap();
+    let Written::Conflict(now) = written else { panic!("{written:?}") };
+    assert_eq!((now.resource_version.as_str(), began.elapsed()), ("6", Duration::ZERO));
 }

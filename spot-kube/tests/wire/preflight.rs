@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use spot_kube::Right;
-use spot_kube::preflight::{Features, rights};
+use spot_kube::preflight::{Features, rights, rights_on_one_node};
 
 use crate::server::ApiServer;
 
@@ -29,18 +29,16 @@ fn texts(value: &Value) -> Vec<String> {
     value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-#[test]
-fn the_manifest_grants_what_is_needed_and_nothing_else() {
-    let manifest = include_str!("../../../deploy/rbac.yaml");
-    let documents: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
-    let mut granted = BTreeSet::<Row>::new();
-    for document in &documents {
+/// What the roles of a manifest grant.
+fn granted(documents: &[Value]) -> BTreeSet<Row> {
+    let mut granted = BTreeSet::new();
+    for document in documents {
         let kind = document["kind"].as_str().unwrap();
         let namespace = document["metadata"]["namespace"].as_str().map(str::to_owned);
-        assert_eq!(namespace.is_none(), kind.starts_with("Cluster") || kind == "Namespace", "{kind}");
         if !["Role", "ClusterRole"].contains(&kind) {
             continue;
         }
+        assert_eq!(namespace.is_none(), kind == "ClusterRole");
         for rule in document["rules"].as_array().unwrap() {
             let names = rule
                 .get("resourceNames")
@@ -57,21 +55,47 @@ fn the_manifest_grants_what_is_needed_and_nothing_else() {
             }
         }
     }
-    let needed = rights(&all_but_deleting_pods(), "spot-migrator", "spot-migrator");
-    assert_eq!(granted, needed.iter().map(row).collect());
+    granted
+}
+
+/// Whom the bindings of a manifest give which role.
+fn bound(documents: &[Value]) -> Vec<(Value, Value)> {
+    let bindings = documents.iter().filter(|document| document.get("subjects").is_some());
+    bindings.map(|binding| (binding["subjects"].clone(), binding["roleRef"]["name"].clone())).collect()
+}
+
+fn documents(manifest: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(manifest).unwrap()
+}
+
+fn account(name: &str) -> Value {
+    json!([{"kind": "ServiceAccount", "name": name, "namespace": name}])
 }
 
 #[test]
-fn every_account_in_the_manifest_is_the_one_of_the_migrator() {
-    let manifest = include_str!("../../../deploy/rbac.yaml");
-    let documents: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
-    let bindings: Vec<_> = documents.iter().filter(|document| document.get("subjects").is_some()).collect();
-    assert_eq!(bindings.len(), 2);
-    for binding in bindings {
-        let subject = json!([{"kind": "ServiceAccount", "name": "spot-migrator", "namespace": "spot-migrator"}]);
-        assert_eq!(binding["subjects"], subject);
-        assert_eq!(binding["roleRef"]["name"], "spot-migrator");
-    }
+fn the_manifest_grants_what_is_needed_and_nothing_else() {
+    let documents = documents(include_str!("../../../deploy/rbac.yaml"));
+    let needed = rights(&all_but_deleting_pods(), "spot-migrator", "spot-migrator");
+    assert_eq!(granted(&documents), needed.iter().map(row).collect());
+    let binding = (account("spot-migrator"), json!("spot-migrator"));
+    assert_eq!(bound(&documents), [binding.clone(), binding]);
+}
+
+#[test]
+fn only_who_answers_interruptions_is_granted_the_deletion_of_pods() {
+    let documents = documents(include_str!("../../../deploy/rbac-interruption.yaml"));
+    let without = rights(&all_but_deleting_pods(), "spot-migrator", "spot-migrator");
+    let all = rights(&Features { delete_pods: true, ..all_but_deleting_pods() }, "spot-migrator", "spot-migrator");
+    let more = all.iter().filter(|right| !without.contains(right));
+    assert_eq!(granted(&documents), more.map(row).collect());
+    assert_eq!(bound(&documents), [(account("spot-migrator"), json!("spot-migrator-interruption"))]);
+}
+
+#[test]
+fn an_agent_is_granted_what_it_needs_and_nothing_else() {
+    let documents = documents(include_str!("../../../deploy/agent/rbac.yaml"));
+    assert_eq!(granted(&documents), rights_on_one_node().iter().map(row).collect());
+    assert_eq!(bound(&documents), [(account("spot-agent"), json!("spot-agent"))]);
 }
 
 #[tokio::test(start_paused = true)]

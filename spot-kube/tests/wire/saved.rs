@@ -83,15 +83,16 @@ fn a_node_that_no_kubelet_has_reported_is_not_ready_since_its_birth() {
 #[test]
 fn a_kubelet_that_says_no_is_told_from_one_that_nobody_has_heard_of() {
     let since = "2026-01-01T10:00:00Z".parse().unwrap();
-    for (status, readiness) in [
-        ("False", Readiness::NotReady { since }),
-        ("Unknown", Readiness::Unreachable { since }),
-        ("True", Readiness::Ready),
+    for (status, readiness, ready_since) in [
+        ("False", Readiness::NotReady { since }, None),
+        ("Unknown", Readiness::Unreachable { since }, None),
+        ("True", Readiness::Ready, Some(since)),
     ] {
         let mut one = node("a", "1");
         let ready = json!({"type": "Ready", "status": status, "lastTransitionTime": "2026-01-01T10:00:00Z"});
         one["status"] = json!({"conditions": [ready]});
-        assert_eq!(view(&one.to_string()).unwrap().nodes()[0].readiness, readiness, "{status}");
+        let view = view(&one.to_string()).unwrap();
+        assert_eq!((view.nodes()[0].readiness, view.nodes()[0].ready_since), (readiness, ready_since), "{status}");
     }
 }
 

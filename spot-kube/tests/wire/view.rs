@@ -11,7 +11,7 @@ use spot_core::view::View;
 
 use crate::server::{ApiServer, Watched, failed, list, node, page, pod, said, status, watch};
 
-const NODES: &str = "GET /api/v1/nodes?limit=500";
+pub(crate) const NODES: &str = "GET /api/v1/nodes?limit=500";
 
 /// A view of these nodes and nothing else, and the watch of nodes; the others must be kept open.
 pub(crate) async fn nodes(
@@ -31,7 +31,7 @@ pub(crate) async fn nodes(
 }
 
 /// The view as soon as it meets a condition.
-async fn until(live: &dyn Live, condition: impl Fn(&View) -> bool) {
+pub(crate) async fn until(live: &dyn Live, condition: impl Fn(&View) -> bool) {
     loop {
         let view = live.view();
         if condition(&view) {
@@ -42,7 +42,7 @@ async fn until(live: &dyn Live, condition: impl Fn(&View) -> bool) {
     }
 }
 
-fn names(view: &View) -> Vec<String> {
+pub(crate) fn names(view: &View) -> Vec<String> {
     view.nodes().iter().map(|node| node.name.to_string()).collect()
 }
 
@@ -353,32 +353,6 @@ async fn a_node_that_becomes_unreadable_stays_as_it_was_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_view_of_one_node_asks_for_that_node_and_its_pods_alone() {
-    let server = ApiServer::new();
-    let budgets = "/apis/policy/v1/poddisruptionbudgets";
-    let config_maps = "/api/v1/namespaces/ours/configmaps";
-    let daemon_sets = "/apis/apps/v1/daemonsets";
-    let metadata = |what: &str| format!("\naccept: application/json;as=PartialObjectMetadata{what};g=meta.k8s.io;v=v1");
-    let kinds = [
-        ("/api/v1/nodes", "&fieldSelector=metadata.name%3Da", String::new(), String::new(), vec![node("a", "1")]),
-        ("/api/v1/pods", "&fieldSelector=spec.nodeName%3Da", String::new(), String::new(), vec![pod("p", "a")]),
-        (budgets, "", String::new(), String::new(), vec![]),
-        (daemon_sets, "", metadata("List"), metadata(""), vec![]),
-        (config_maps, "&fieldSelector=metadata.name%3Dmemory", String::new(), String::new(), vec![]),
-    ];
-    let mut watches = Vec::new();
-    for (path, selector, lists, watches_as, items) in kinds {
-        server.on(&format!("GET {path}?limit=500{selector}{lists}")).says(200, list("5", &items));
-        watches.push(server.on_watch(&format!("{path}{}{watches_as}", watch(selector, "5"))));
-    }
-    let live = server.cluster.open(Scope::Node("a".to_owned()), server.within(5)).await.unwrap();
-    assert_eq!(pod_names(live.view().pods_on("a")), ["p"]);
-    for watched in &watches {
-        watched.opened().await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn pods_budgets_daemonsets_and_the_pause_are_followed() {
     let server = ApiServer::new();
     let (live, _watched, others) = nodes(&server, "1", &[]).await;
@@ -456,12 +430,4 @@ async fn a_view_that_is_held_does_not_change_under_its_holder() {
     // A revision of the past returns at once, as often as it is asked for.
     live.changed(held.revision()).await.unwrap();
     live.changed(held.revision()).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropping_the_view_ends_its_watches() {
-    let server = ApiServer::new();
-    let (live, watched, _others) = nodes(&server, "5", &[]).await;
-    drop(live);
-    watched.closed().await;
 }
