@@ -47,6 +47,8 @@ pub mod provider_id;
 mod survey;
 #[cfg(feature = "ec2")]
 mod terminate;
+#[cfg(feature = "ec2")]
+mod together;
 
 #[cfg(any(feature = "ec2", feature = "queue"))]
 pub use action::Action;

@@ -1,73 +1,92 @@
-//! Takes an instance out of its load balancers, and waits until they have let go of it.
+//! Takes instances out of their load balancers, waits until those have let go of them, and puts back what stays.
 
-use std::collections::BTreeSet;
+mod place;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aws_sdk_elasticloadbalancing::types as classic;
-use aws_sdk_elasticloadbalancingv2::types::{self, TargetDescription, TargetHealthReasonEnum, TargetHealthStateEnum};
-use aws_smithy_types::retry::RetryConfig;
+use aws_sdk_elasticloadbalancingv2::types::TargetDescription;
+use futures::future;
 use jiff::Timestamp;
+use place::{Place, Serving};
 use spot_core::error::{ErrorClass, PortError};
-use spot_core::node::NodeSnapshot;
+use spot_core::node::{NodeSnapshot, Uid};
 use spot_core::ports::{Instant, Lane, Write};
 
 use crate::ProviderId;
-use crate::action::Action;
-use crate::client::Api;
-use crate::describe::more;
-use crate::error::CallError;
-use crate::instance::CLUSTER_TAG;
 use crate::provider::{Aws, lock};
+use crate::together::{Failed, Together, Turn};
 
 /// How often a balancer that drains is looked at.
 const DRAINING: Duration = Duration::from_secs(5);
-/// The largest page of balancers and target groups.
-const PAGE: i32 = 400;
-/// The most balancers whose tags one call tells.
-const TAGGED: usize = 20;
-/// The AWS Load Balancer Controller tags what it makes with the cluster's name.
-const CONTROLLER_TAG: &str = "elbv2.k8s.aws/cluster";
+/// The most targets in one call, as the AWS Load Balancer Controller has it.
+const TARGETS: usize = 200;
 
-/// Where instances may be registered.
-#[derive(Debug)]
-struct Balancers {
-    target_groups: BTreeSet<String>,
-    classic: BTreeSet<String>,
+/// What is known of load balancers.
+#[derive(Debug, Default)]
+pub(crate) struct Balancing {
+    /// Where instances may be registered. Asked for anew each time: a balancer may come at any time.
+    places: Together<BTreeSet<Place>>,
+    /// What each place does with instances: those that come to one at the same time leave it together.
+    serving: Mutex<BTreeMap<Place, Arc<Together<Serving>>>>,
+    /// Where instances were deregistered from, and as what.
+    taken_out: Mutex<BTreeMap<String, BTreeMap<Place, Vec<TargetDescription>>>>,
+    /// Taints that did not tell since when they are on, and when they were first met.
+    met: Mutex<BTreeMap<Uid, (Option<Timestamp>, Instant)>>,
 }
 
-/// One place where an instance may be registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place<'a> {
-    TargetGroup(&'a str),
-    Classic(&'a str),
-}
+impl Balancing {
+    /// Forgets instances that no node names, and nodes that are not tainted.
+    pub(crate) fn keep_only<T>(&self, instances: &BTreeMap<String, T>, tainted: &BTreeSet<&Uid>) {
+        lock(&self.taken_out).retain(|id, _| instances.contains_key(id));
+        lock(&self.met).retain(|uid, _| tainted.contains(uid));
+    }
 
-impl Place<'_> {
-    const fn name(&self) -> &str {
-        match self {
-            Self::TargetGroup(name) | Self::Classic(name) => name,
+    fn at(&self, place: &Place) -> Arc<Together<Serving>> {
+        let mut serving = lock(&self.serving);
+        serving.retain(|_, waited_for| Arc::strong_count(waited_for) > 1);
+        Arc::clone(serving.entry(place.clone()).or_default())
+    }
+
+    /// Notes that instances, each with its targets, are deregistered from a place.
+    fn note(&self, place: &Place, leaving: &[(&str, &[TargetDescription])]) {
+        let mut taken_out = lock(&self.taken_out);
+        for (id, targets) in leaving {
+            let noted = taken_out.entry((*id).to_owned()).or_default().entry(place.clone()).or_default();
+            noted.retain(|target| !targets.contains(target));
+            noted.extend_from_slice(targets);
         }
+    }
+
+    /// Notes that they were not.
+    fn strike(&self, place: &Place, leaving: &[(&str, &[TargetDescription])]) {
+        let mut taken_out = lock(&self.taken_out);
+        for (id, targets) in leaving {
+            let Some(places) = taken_out.get_mut(*id) else { continue };
+            let Some(noted) = places.get_mut(place) else { continue };
+            noted.retain(|target| !targets.contains(target));
+            if noted.is_empty() {
+                places.remove(place);
+            }
+        }
+    }
+
+    /// Those of these instances that were deregistered from a place.
+    fn missing_at(&self, place: &Place, ids: &BTreeSet<String>) -> BTreeSet<String> {
+        let taken_out = lock(&self.taken_out);
+        let is_missing = |id: &&String| taken_out.get(*id).is_some_and(|places| places.contains_key(place));
+        ids.iter().filter(is_missing).cloned().collect()
     }
 }
 
-/// What a place does with an instance, by how much it is in the way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Serving {
-    /// It does not know the instance, or sends none of its traffic.
-    No,
-    /// It lets what is under way end.
-    Draining,
-    /// It sends traffic, or would.
-    Yes,
-}
-
 impl Aws {
-    /// Waits until the taint has been on for long enough, and the balancers have let go of the node's instance.
+    /// Waits until the taint has been on for long enough, and the balancers have let go of the node's instance. What is
+    /// interrupted is taken out at once: it goes when it goes, and its taint came with the cordon.
     ///
-    /// Nothing registers an instance again: a group does that once, when it launches one. So what would refuse the
-    /// deletion by now fails this, before anything is deregistered. What refuses it later leaves a node that its group's
-    /// target groups send nothing to, and the error says which. Registering it again would take a right that is needed
-    /// for nothing else, and might meet the next attempt's deregistration: that is left to a person.
+    /// Nothing registers an instance again by itself: a group does that once, when it launches one. So what would refuse
+    /// the deletion by now fails this, before anything is deregistered; after what refuses it later, [`Self::put_back`]
+    /// registers it.
     pub(crate) async fn take_out(
         &self,
         node: &NodeSnapshot,
@@ -76,15 +95,17 @@ impl Aws {
     ) -> Result<(), PortError> {
         let clock = &self.api.clock;
         let (drain, longest) = self.load_balancer;
-        let seen = clock.instant() + drain.saturating_sub(self.tainted_for(node, tainted_at));
-        clock.sleep_until(seen.min(write.by)).await;
-        if seen > write.by {
-            let what = format!("load balancers had no time to let go of node {}", node.name);
-            return Err(PortError::new(ErrorClass::Timeout, what));
+        if write.lane == Lane::Planned {
+            let seen = clock.instant() + drain.saturating_sub(self.tainted_for(node, tainted_at));
+            clock.sleep_until(seen.min(write.by)).await;
+            if seen > write.by {
+                let what = format!("load balancers had no time to let go of node {}", node.name);
+                return Err(PortError::new(ErrorClass::Timeout, what));
+            }
         }
         let Ok(id) = ProviderId::parse(&node.provider_id) else { return Ok(()) };
         let until = (clock.instant() + longest).min(write.by);
-        let balancers = loop {
+        let places = loop {
             match self.allowed_out_of(node, id.instance_id(), write).await {
                 Err(error) if !error.class.had_no_effect() && self.api.pause(DRAINING, write.by).await => {
                     tracing::debug!(instance = id.instance_id(), %error, "to be asked for again");
@@ -92,7 +113,8 @@ impl Aws {
                 answer => break answer?,
             }
         };
-        self.deregister(id.instance_id(), &balancers, until, write).await
+        let leaving = places.iter().map(|place| self.leave(place, id.instance_id(), until, write));
+        future::join_all(leaving).await.into_iter().collect()
     }
 
     /// How long the taint has been on. A time in the future, or none, tells nothing: such a taint counts from when it was
@@ -101,7 +123,7 @@ impl Aws {
         let clock = &self.api.clock;
         let now = clock.instant();
         let told = tainted_at.and_then(|at| Duration::try_from(clock.now().duration_since(at)).ok());
-        let mut met = lock(&self.met);
+        let mut met = lock(&self.balancing.met);
         let since = match met.get(&node.uid) {
             Some((at, since)) if *at == tainted_at => *since,
             Some(_) | None => now,
@@ -113,261 +135,143 @@ impl Aws {
     }
 
     /// Where the instance may be registered, provided that nothing is known that would refuse its deletion.
-    async fn allowed_out_of(&self, node: &NodeSnapshot, id: &str, write: &Write) -> Result<Balancers, PortError> {
-        let balancers = self.balancers_of(id, write.by).await?;
+    async fn allowed_out_of(&self, node: &NodeSnapshot, id: &str, write: &Write) -> Result<BTreeSet<Place>, PortError> {
+        let places = match self.balancing.places.ask(id).await {
+            Turn::Answered(places) => places,
+            Turn::Ours(asking) => {
+                let places = self.places_of(&asking.ids, write.by).await;
+                asking.told(places)
+            }
+        };
+        let places = places?;
         // What is interrupted goes whether or not we may delete it.
         if write.lane == Lane::Planned {
             self.verify(node, id, write.by).await?;
         }
-        Ok(balancers)
+        Ok(places.unwrap_or_default())
     }
 
-    /// The balancers that are attached to the instance's group, and those that are tagged for the cluster.
-    async fn balancers_of(&self, id: &str, by: Instant) -> Result<Balancers, CallError> {
-        let cluster = &self.rules.cluster_name;
-        let mut balancers = Balancers {
-            target_groups: self.api.target_groups_of(cluster, by).await?,
-            classic: self.api.classic_of(cluster, by).await?,
+    /// The balancers that are attached to the instances' groups, and those that are tagged for the cluster.
+    async fn places_of(
+        &self,
+        ids: &BTreeSet<String>,
+        by: Instant,
+    ) -> Result<BTreeMap<String, BTreeSet<Place>>, Failed> {
+        let everywhere = self.api.places_of_cluster(&self.rules.cluster_name, by).await?;
+        let asked: Vec<_> = ids.iter().map(String::as_str).collect();
+        let memberships = self.api.memberships(&asked, by).await?;
+        let names = memberships.values().map(|membership| membership.group.clone()).collect();
+        let groups = self.api.groups(&names, by).await?;
+        let places = |id: &String| {
+            let group = memberships.get(id).and_then(|membership| groups.get(&membership.group));
+            let mut places = everywhere.clone();
+            if let Some(group) = group {
+                places.extend(group.target_groups.iter().cloned().map(Place::TargetGroup));
+                places.extend(group.classic.iter().cloned().map(Place::Classic));
+            }
+            (id.clone(), places)
         };
-        if let Some(membership) = self.api.memberships(&[id], by).await?.remove(id) {
-            for group in self.api.groups(&BTreeSet::from([membership.group]), by).await?.into_values() {
-                balancers.target_groups.extend(group.target_groups);
-                balancers.classic.extend(group.classic);
+        Ok(ids.iter().map(places).collect())
+    }
+
+    /// Deregisters an instance at a place where it is registered, and waits until it is drained, at most until `until`.
+    /// As long as it could not be deregistered, or asked for, it may serve: that is tried until the very deadline, and is
+    /// an error then.
+    async fn leave(&self, place: &Place, id: &str, until: Instant, write: &Write) -> Result<(), PortError> {
+        let together = self.balancing.at(place);
+        loop {
+            let serving = match together.ask(id).await {
+                Turn::Answered(serving) => serving,
+                Turn::Ours(asking) => {
+                    let serving = self.deregister(place, &asking.ids, write).await;
+                    asking.told(serving)
+                }
+            };
+            match serving {
+                Ok(None | Some(Serving::No)) => return Ok(()),
+                Ok(Some(Serving::Draining | Serving::Yes)) => {
+                    if !self.api.pause(DRAINING, until).await {
+                        tracing::warn!(instance = id, %place, "still draining; it is deleted all the same");
+                        return Ok(());
+                    }
+                }
+                Err(failed) if failed.may_pass() && self.api.pause(DRAINING, write.by).await => {
+                    tracing::debug!(instance = id, %place, error = ?failed, "to be tried again");
+                }
+                Err(failed) => return Err(failed.into()),
             }
         }
-        Ok(balancers)
     }
 
-    /// Deregisters the instance wherever it is registered, and waits until none of it is left, at most until `until`.
-    /// Where it could not be deregistered, or asked for, it may serve: that is tried until the very deadline, and is an
-    /// error then.
+    /// Deregisters those of these instances that a place serves, and tells what it did with each that it knows.
     async fn deregister(
         &self,
-        id: &str,
-        balancers: &Balancers,
-        until: Instant,
+        place: &Place,
+        ids: &BTreeSet<String>,
         write: &Write,
-    ) -> Result<(), PortError> {
-        let target_groups = balancers.target_groups.iter().map(|arn| Place::TargetGroup(arn));
-        let mut left: Vec<_> = target_groups.chain(balancers.classic.iter().map(|name| Place::Classic(name))).collect();
-        loop {
-            let (mut serving, mut failed) = (Vec::new(), None);
-            for place in left {
-                match self.api.serving(place, id, write.by).await {
-                    Ok((Serving::No, _)) => {}
-                    Ok((Serving::Draining, _)) => serving.push(place),
-                    Ok((Serving::Yes, targets)) => {
-                        serving.push(place);
-                        match self.api.take_out_of(place, id, targets, write).await? {
-                            Ok(()) => {
-                                tracing::info!(instance = id, place = place.name(), "deregistered");
-                                self.taken_out(id, place.name());
-                            }
-                            Err(error) if error.may_pass() => failed = Some(error),
-                            // The next look tells that it is gone.
-                            Err(error) if error.is_not_found() => {}
-                            Err(error) => return Err(error.into()),
-                        }
-                    }
-                    Err(error) if error.is_not_found() => {}
-                    Err(error) if error.may_pass() => {
-                        serving.push(place);
-                        failed = Some(error);
-                    }
-                    Err(error) => return Err(error.into()),
+    ) -> Result<BTreeMap<String, Serving>, Failed> {
+        let missing = self.balancing.missing_at(place, ids);
+        let registered = match self.api.registered(place, &missing, write.by).await {
+            Ok(registered) => registered,
+            // The place is gone.
+            Err(error) if error.is_not_found() => return Ok(BTreeMap::new()),
+            Err(error) => return Err(error.into()),
+        };
+        let ours = || registered.iter().filter(|(id, _)| ids.contains(*id));
+        let serving: Vec<_> = ours().filter(|(_, one)| one.serving == Serving::Yes).collect();
+        for some in serving.chunks(TARGETS) {
+            let leaving: Vec<_> = some.iter().map(|(id, one)| (id.as_str(), one.targets.as_slice())).collect();
+            // Before they are: this future may be dropped, and the answer may be lost.
+            self.balancing.note(place, &leaving);
+            match self.api.take_out_of(place, &leaving, write).await? {
+                Ok(()) => {
+                    let instances = leaving.iter().map(|(id, _)| *id).collect::<Vec<_>>().join(", ");
+                    tracing::info!(instances, %place, "deregistered");
                 }
-            }
-            left = serving;
-            if left.is_empty() {
-                return Ok(());
-            }
-            if let Some(error) = failed {
-                if !self.api.pause(DRAINING, write.by).await {
-                    return Err(error.into());
+                Err(error) => {
+                    if error.had_no_effect() {
+                        self.balancing.strike(place, &leaving);
+                    }
+                    // Of what is not there, the next look tells that it is gone.
+                    if !error.is_not_found() {
+                        return Err(error.into());
+                    }
                 }
-                tracing::debug!(instance = id, %error, "to be tried again");
-            } else if !self.api.pause(DRAINING, until).await {
-                let places: Vec<_> = left.iter().map(Place::name).collect();
-                tracing::warn!(instance = id, places = places.join(", "), "still draining; it is deleted all the same");
-                return Ok(());
             }
         }
+        Ok(ours().map(|(id, one)| (id.clone(), one.serving)).collect())
     }
-}
 
-impl Api {
-    /// The cluster's target groups of instances; those of addresses serve pods, whose end deregisters them.
-    async fn target_groups_of(&self, cluster: &str, by: Instant) -> Result<BTreeSet<String>, CallError> {
-        let mut arns = Vec::new();
-        let mut marker = None;
-        loop {
-            let request = self.balancing.describe_target_groups().page_size(PAGE).set_marker(marker);
-            let page = self.call(Action::DescribeTargetGroups, by, request.send()).await?;
-            let of_instances =
-                |group: &&types::TargetGroup| group.target_type() == Some(&types::TargetTypeEnum::Instance);
-            let groups = page.target_groups().iter().filter(of_instances);
-            arns.extend(groups.filter_map(|group| group.target_group_arn().map(str::to_owned)));
-            marker = more(page.next_marker());
-            if marker.is_none() {
-                break;
-            }
-        }
-        let mut ours = BTreeSet::new();
-        for arns in arns.chunks(TAGGED) {
-            let request = self.balancing.describe_tags().set_resource_arns(Some(arns.to_vec()));
-            let answer = match self.call(Action::DescribeTags, by, request.send()).await {
-                Ok(answer) => answer,
-                // One of them was deleted since: it serves nobody. The others are asked for one by one.
-                Err(error) if error.is_not_found() => {
-                    for arn in arns {
-                        let request = self.balancing.describe_tags().resource_arns(arn);
-                        match self.call(Action::DescribeTags, by, request.send()).await {
-                            Ok(answer) => ours.extend(tagged_groups(answer.tag_descriptions(), cluster)),
-                            Err(error) if error.is_not_found() => {}
-                            Err(error) => return Err(error),
-                        }
+    /// Registers an instance that stays wherever this process deregistered it, and nowhere else. Where that can't be, it
+    /// is an error that says so. What another process deregistered is not known.
+    pub(crate) async fn put_back(&self, id: &str, write: &Write) -> Result<(), PortError> {
+        let places = lock(&self.balancing.taken_out).get(id).cloned().unwrap_or_default();
+        let mut failed = Vec::new();
+        for (place, targets) in places {
+            let answer = loop {
+                match self.api.register(&place, id, &targets, write).await? {
+                    Err(error) if error.may_pass() && self.api.pause(DRAINING, write.by).await => {
+                        tracing::debug!(instance = id, %place, %error, "to be tried again");
                     }
-                    continue;
+                    answer => break answer,
                 }
-                Err(error) => return Err(error),
             };
-            ours.extend(tagged_groups(answer.tag_descriptions(), cluster));
-        }
-        Ok(ours)
-    }
-
-    /// The cluster's classic load balancers.
-    async fn classic_of(&self, cluster: &str, by: Instant) -> Result<BTreeSet<String>, CallError> {
-        let mut names = Vec::new();
-        let mut marker = None;
-        loop {
-            let request = self.classic.describe_load_balancers().page_size(PAGE).set_marker(marker);
-            let page = self.call(Action::DescribeLoadBalancers, by, request.send()).await?;
-            let balancers = page.load_balancer_descriptions().iter();
-            names.extend(balancers.filter_map(|balancer| balancer.load_balancer_name().map(str::to_owned)));
-            marker = more(page.next_marker());
-            if marker.is_none() {
-                break;
-            }
-        }
-        let mut ours = BTreeSet::new();
-        for names in names.chunks(TAGGED) {
-            let request = self.classic.describe_tags().set_load_balancer_names(Some(names.to_vec()));
-            let answer = match self.call(Action::DescribeTags, by, request.send()).await {
-                Ok(answer) => answer,
-                Err(error) if error.is_not_found() => {
-                    for name in names {
-                        let request = self.classic.describe_tags().load_balancer_names(name);
-                        match self.call(Action::DescribeTags, by, request.send()).await {
-                            Ok(answer) => ours.extend(tagged_balancers(answer.tag_descriptions(), cluster)),
-                            Err(error) if error.is_not_found() => {}
-                            Err(error) => return Err(error),
-                        }
+            match answer {
+                Ok(()) => {
+                    tracing::info!(instance = id, %place, "registered again");
+                    if let Some(places) = lock(&self.balancing.taken_out).get_mut(id) {
+                        places.remove(&place);
                     }
-                    continue;
                 }
-                Err(error) => return Err(error),
-            };
-            ours.extend(tagged_balancers(answer.tag_descriptions(), cluster));
-        }
-        Ok(ours)
-    }
-
-    /// What a place does with an instance, and the targets that it serves if it is a target group.
-    async fn serving(
-        &self,
-        place: Place<'_>,
-        id: &str,
-        by: Instant,
-    ) -> Result<(Serving, Vec<TargetDescription>), CallError> {
-        match place {
-            Place::TargetGroup(arn) => {
-                // All targets: asked for by its ID alone, an instance is told of on the group's own port only.
-                let request = self.balancing.describe_target_health().target_group_arn(arn);
-                let answer = self.call(Action::DescribeTargetHealth, by, request.send()).await?;
-                let targets = answer.target_health_descriptions().iter().filter_map(|one| {
-                    let target = one.target().filter(|target| target.id() == Some(id))?;
-                    Some((one.target_health().map_or(Serving::Yes, target_serving), target))
-                });
-                // On several ports, it serves until none of them does.
-                let most = targets.clone().map(|(serving, _)| serving).max().unwrap_or(Serving::No);
-                let served = targets.filter(|(serving, _)| *serving == Serving::Yes);
-                Ok((most, served.map(|(_, target)| target.clone()).collect()))
-            }
-            Place::Classic(name) => {
-                let instance = classic::Instance::builder().instance_id(id).build();
-                let request = self.classic.describe_instance_health().load_balancer_name(name).instances(instance);
-                let answer = self.call(Action::DescribeInstanceHealth, by, request.send()).await?;
-                Ok((answer.instance_states().first().map_or(Serving::No, instance_serving), Vec::new()))
+                // Nobody is registered there any more.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => failed.push((place, error)),
             }
         }
+        let names = failed.iter().map(|(place, _)| place.to_string()).collect::<Vec<_>>().join(", ");
+        let Some((_, error)) = failed.pop() else { return Ok(()) };
+        let what = format!("{id} stays, but was deregistered from {names}, and could not be registered there again");
+        let error = PortError::from(error);
+        Err(PortError::new(error.class, what).caused_by(error))
     }
-
-    async fn take_out_of(
-        &self,
-        place: Place<'_>,
-        id: &str,
-        targets: Vec<TargetDescription>,
-        write: &Write,
-    ) -> Result<Result<(), CallError>, PortError> {
-        match place {
-            Place::TargetGroup(arn) => {
-                let once = aws_sdk_elasticloadbalancingv2::Config::builder().retry_config(RetryConfig::disabled());
-                let request = self.balancing.deregister_targets().target_group_arn(arn).set_targets(Some(targets));
-                let request = request.customize().config_override(once).send();
-                Ok(self.write(Action::DeregisterTargets, write, request).await?.map(|_| ()))
-            }
-            Place::Classic(name) => {
-                let once = aws_sdk_elasticloadbalancing::Config::builder().retry_config(RetryConfig::disabled());
-                let instance = classic::Instance::builder().instance_id(id).build();
-                let request = self.classic.deregister_instances_from_load_balancer().load_balancer_name(name);
-                let request = request.instances(instance).customize().config_override(once).send();
-                Ok(self.write(Action::DeregisterInstancesFromLoadBalancer, write, request).await?.map(|_| ()))
-            }
-        }
-    }
-}
-
-fn target_serving(health: &types::TargetHealth) -> Serving {
-    match (health.state(), health.reason()) {
-        (Some(TargetHealthStateEnum::Draining), _) | (_, Some(TargetHealthReasonEnum::DeregistrationInProgress)) => {
-            Serving::Draining
-        }
-        (
-            Some(TargetHealthStateEnum::Unused),
-            Some(TargetHealthReasonEnum::NotRegistered | TargetHealthReasonEnum::NotInUse),
-        ) => Serving::No,
-        (_, _) => Serving::Yes,
-    }
-}
-
-/// A classic balancer tells by its words. Of an instance that it does not know it says so, or "unknown" and no more.
-fn instance_serving(state: &classic::InstanceState) -> Serving {
-    let words = state.description().unwrap_or_default();
-    let unknown = state.state() == Some("Unknown") && !words.contains("transient error");
-    if unknown || words.contains("not currently registered") {
-        Serving::No
-    } else if words.contains("deregistration currently in progress") {
-        Serving::Draining
-    } else {
-        Serving::Yes
-    }
-}
-
-/// Whether a tag says that its bearer is this cluster's.
-fn is_of(cluster: &str, tag: &str, value: Option<&str>) -> bool {
-    let owned = tag.strip_prefix(CLUSTER_TAG) == Some(cluster) && matches!(value, Some("owned" | "shared"));
-    owned || (tag == CONTROLLER_TAG && value == Some(cluster))
-}
-
-fn tagged_groups(described: &[types::TagDescription], cluster: &str) -> Vec<String> {
-    let ours = |one: &&types::TagDescription| {
-        one.tags().iter().any(|tag| is_of(cluster, tag.key().unwrap_or_default(), tag.value()))
-    };
-    described.iter().filter(ours).filter_map(|one| one.resource_arn().map(str::to_owned)).collect()
-}
-
-fn tagged_balancers(described: &[classic::TagDescription], cluster: &str) -> Vec<String> {
-    let ours = |one: &&classic::TagDescription| one.tags().iter().any(|tag| is_of(cluster, tag.key(), tag.value()));
-    described.iter().filter(ours).filter_map(|one| one.load_balancer_name().map(str::to_owned)).collect()
 }

@@ -27,6 +27,7 @@ use crate::instance::{FleetId, Keeper};
 #[cfg(feature = "queue")]
 use crate::interruption::queue::{Queue, QueueSettings};
 pub(crate) use crate::lock;
+use crate::load_balancer::Balancing;
 use crate::maintain::Fleet;
 use crate::survey::{Contradiction, Known, Rules, Survey};
 use crate::terminate::Terminated;
@@ -81,10 +82,7 @@ pub struct Aws {
     claimants: Mutex<BTreeMap<String, BTreeSet<Uid>>>,
     /// Nodes whose labels were reported to contradict EC2.
     reported: Mutex<BTreeSet<Uid>>,
-    /// Where instances were deregistered from.
-    taken_out: Mutex<BTreeMap<String, BTreeSet<String>>>,
-    /// Taints that did not tell since when they are on, and when they were first met.
-    pub(crate) met: Mutex<BTreeMap<Uid, (Option<Timestamp>, Instant)>>,
+    pub(crate) balancing: Balancing,
     /// One fleet's target is lowered at a time.
     pub(crate) terminated: futures::lock::Mutex<Terminated>,
 }
@@ -121,8 +119,7 @@ impl Aws {
             cache: Mutex::default(),
             claimants: Mutex::default(),
             reported: Mutex::default(),
-            taken_out: Mutex::default(),
-            met: Mutex::default(),
+            balancing: Balancing::default(),
             terminated: futures::lock::Mutex::default(),
         }
     }
@@ -376,22 +373,6 @@ impl Aws {
         lock(&self.claimants).get(id).is_some_and(|claimants| claimants.iter().any(|other| other != uid))
     }
 
-    /// Notes where an instance was deregistered from.
-    pub(crate) fn taken_out(&self, id: &str, place: &str) {
-        lock(&self.taken_out).entry(id.to_owned()).or_default().insert(place.to_owned());
-    }
-
-    /// The error, with where the instance that stays is missing now.
-    fn staying(&self, id: &str, error: PortError) -> PortError {
-        let places = lock(&self.taken_out).get(id).cloned().unwrap_or_default();
-        if places.is_empty() || !error.class.had_no_effect() {
-            return error;
-        }
-        let places = places.into_iter().collect::<Vec<_>>().join(", ");
-        let what = format!("{id} stays, but was deregistered from {places}, and nothing registers it there again");
-        PortError::new(error.class, what).caused_by(error)
-    }
-
     /// Has an instance and its group, if it has one, asked for again: both have changed.
     pub(crate) fn forget(&self, id: &str, group: Option<&str>) {
         let mut cache = self.cache();
@@ -424,12 +405,11 @@ impl CloudProvider for Aws {
                 claimants.entry(id.instance_id().to_owned()).or_default().insert(node.uid.clone());
             }
         }
-        lock(&self.taken_out).retain(|id, _| claimants.contains_key(id));
         let is_tainted = |node: &&Arc<NodeSnapshot>| {
             node.taints.iter().any(|taint| taint.is(key::TO_BE_DELETED, Effect::NoSchedule))
         };
         let tainted: BTreeSet<_> = nodes.iter().filter(is_tainted).map(|node| &node.uid).collect();
-        lock(&self.met).retain(|uid, _| tainted.contains(uid));
+        self.balancing.keep_only(&claimants, &tainted);
         *lock(&self.claimants) = claimants;
         let survey = Survey::new(nodes, None, &self.rules, &known);
         self.report(survey.contradictions(nodes));
@@ -437,19 +417,19 @@ impl CloudProvider for Aws {
     }
 
     async fn detach(&self, node: &NodeSnapshot, tainted_at: Option<Timestamp>, write: &Write) -> Result<(), PortError> {
-        let answer = self.take_out(node, tainted_at, write).await;
-        answer.map_err(|error| match ProviderId::parse(&node.provider_id) {
-            Ok(id) => self.staying(id.instance_id(), error),
-            Err(_no_instance) => error,
-        })
+        self.take_out(node, tainted_at, write).await
+    }
+
+    async fn attach(&self, node: &NodeSnapshot, write: &Write) -> Result<(), PortError> {
+        match ProviderId::parse(&node.provider_id) {
+            Ok(id) => self.put_back(id.instance_id(), write).await,
+            Err(_no_instance) => Ok(()),
+        }
     }
 
     async fn delete_instance(&self, node: &RetiredNode, write: &Write) -> Result<Deletion, PortError> {
         match &node.claim().machine {
-            Machine::Instance(id) => {
-                let answer = self.terminate(node.node(), id, write).await;
-                answer.map_err(|error| self.staying(id.as_str(), error))
-            }
+            Machine::Instance(id) => self.terminate(node.node(), id, write).await,
             Machine::WithNode => Self::with_node(node.node()),
         }
     }

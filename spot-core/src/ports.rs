@@ -116,6 +116,13 @@ impl Write {
         Self::new(by, Lane::Planned, leadership)
     }
 
+    /// The same for the answer to an interruption.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn forced(self) -> Self {
+        Self { lane: Lane::Forced, ..self }
+    }
+
     /// Adapters call it before each request that they send.
     ///
     /// # Errors
@@ -335,6 +342,15 @@ pub trait CloudProvider: Send + Sync {
     /// # Errors
     /// When that could not be brought about within the deadline.
     async fn detach(&self, node: &NodeSnapshot, tainted_at: Option<Timestamp>, write: &Write) -> Result<(), PortError>;
+
+    /// Puts a machine that stays after all back into the load balancers that `detach` took it out of, those and no
+    /// others. Idempotent; done at once where there are none, or where it is not known which.
+    ///
+    /// # Errors
+    /// When it is missing somewhere; the message says where.
+    async fn attach(&self, _node: &NodeSnapshot, _write: &Write) -> Result<(), PortError> {
+        Ok(())
+    }
 
     /// Has the machine deleted that the claim names, after verifying again that it is the node's. Idempotent: a
     /// machine that is gone or on its way out is accepted.

@@ -12,6 +12,7 @@ use crate::double::{Balancer, Fault, Registration};
 use crate::support::{World, class, id, noon, secs, settings};
 
 const DEREGISTER: &str = "elasticloadbalancing:DeregisterTargets";
+const REGISTER: &str = "elasticloadbalancing:RegisterTargets";
 const DEREGISTER_CLASSIC: &str = "elasticloadbalancing:DeregisterInstancesFromLoadBalancer";
 
 fn serving(numbers: &[u32], draining: u64) -> Balancer {
@@ -174,23 +175,153 @@ async fn what_would_refuse_the_deletion_is_found_before_anything_is_deregistered
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_is_refused_after_all_tells_where_the_instance_is_missing_now() {
+async fn an_instance_that_stays_after_all_is_registered_where_it_was_and_nowhere_else() {
     let world = World::of_group(2, 0);
-    world.change_group("od", |group| group.target_groups.push("attached".to_owned()));
+    world.change_group("od", |group| {
+        group.target_groups.extend(["attached".to_owned(), "without".to_owned()]);
+        group.classic.push("classic".to_owned());
+    });
+    let on = |number, port| ((id(number), port), Registration::Serving);
     {
         let mut state = world.aws.state();
-        state.target_groups.insert("attached".to_owned(), serving(&[1, 2], 30));
+        let attached = Balancer { elsewhere: [on(1, 8080)].into(), ..serving(&[1, 2], 30) };
+        state.target_groups.insert("attached".to_owned(), attached);
+        state.target_groups.insert("without".to_owned(), serving(&[2], 30));
         state.target_groups.insert("other".to_owned(), serving(&[1, 2], 30));
+        state.classic.insert("classic".to_owned(), serving(&[1, 2], 30));
     }
     world.detach(1, Some(60)).await.unwrap();
+    assert!(!is_registered(&world.aws.state().target_groups["attached"], 1));
     world.change_group("od", |group| group.min = 2);
-    let answer = world.delete(1).await;
-    assert_eq!(class(&answer), ErrorClass::Permanent);
+    let refused = world.delete(1).await;
+    assert_eq!(class(&refused), ErrorClass::Permanent);
+    assert!(chain(&refused.unwrap_err()).contains("group_at_minimum"));
+    world.attach(1).await.unwrap();
+    {
+        let state = world.aws.state();
+        let attached = &state.target_groups["attached"];
+        assert!(is_registered(attached, 1) && attached.elsewhere.contains_key(&(id(1), 8080)), "{attached:?}");
+        assert!(is_registered(&state.classic["classic"], 1));
+        assert!(!is_registered(&state.target_groups["without"], 1), "it was not there");
+    }
+    let writes = world.aws.writes().len();
+    world.attach(1).await.unwrap();
+    world.attach(2).await.unwrap();
+    assert_eq!(world.aws.writes().len(), writes, "once, and only what was taken out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_cannot_be_registered_again_is_told_of_with_where_it_is_missing() {
+    let world = World::of_group(1, 0);
+    world.change_group("od", |group| {
+        group.target_groups.push("attached".to_owned());
+        group.classic.push("classic".to_owned());
+    });
+    world.aws.state().target_groups.insert("attached".to_owned(), serving(&[1], 30));
+    world.aws.state().classic.insert("classic".to_owned(), serving(&[1], 30));
+    world.detach(1, Some(60)).await.unwrap();
+    world.aws.fail(REGISTER, Fault::Denied, 1);
+    let answer = world.attach(1).await;
+    assert_eq!(class(&answer), ErrorClass::Denied);
     let words = chain(&answer.unwrap_err());
-    let told = ["group_at_minimum", "deregistered from attached,"].map(|word| words.contains(word));
-    assert!(told == [true, true] && !words.contains("other"), "{words}");
-    let untouched = world.delete(2).await.unwrap_err();
-    assert!(!chain(&untouched).contains("deregistered"), "{untouched}");
+    let told = [&id(1), "deregistered from attached,", REGISTER].map(|word| words.contains(word));
+    assert!(told == [true; 3] && !words.contains("classic"), "{words}");
+    assert!(is_registered(&world.aws.state().classic["classic"], 1), "the other one has it again");
+    for fault in Fault::PASSING {
+        world.aws.fail(REGISTER, fault, 1);
+        world.attach(1).await.unwrap();
+        assert!(is_registered(&world.aws.state().target_groups["attached"], 1), "{fault:?}");
+        world.detach(1, Some(60)).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_taken_out_is_not_put_back() {
+    let world = World::of_group(1, 0);
+    world.change_group("od", |group| group.target_groups.push("attached".to_owned()));
+    world.aws.state().target_groups.insert("attached".to_owned(), serving(&[1], 30));
+    world.aws.fail(DEREGISTER, Fault::Denied, 1);
+    assert_eq!(class(&world.detach(1, Some(60)).await), ErrorClass::Denied);
+    world.attach(1).await.unwrap();
+    assert_eq!(world.aws.count(REGISTER), 0);
+    world.aws.fail(DEREGISTER, Fault::LostAnswer, 1);
+    world.detach(1, Some(60)).await.unwrap();
+    world.attach(1).await.unwrap();
+    assert!(is_registered(&world.aws.state().target_groups["attached"], 1), "though the answer was lost");
+}
+
+/// A cluster of 200 nodes in a group, with target groups and a classic balancer that drain for a while.
+fn crowd() -> World {
+    let world = World::of_group(200, 0);
+    let all: Vec<_> = (1..=200).collect();
+    let mut state = world.aws.state();
+    for name in ["one", "two", "three"] {
+        let balancer = tagged(serving(&all, 20), "kubernetes.io/cluster/prod", "owned");
+        state.target_groups.insert(name.to_owned(), balancer);
+    }
+    state.classic.insert("classic".to_owned(), tagged(serving(&all, 20), "kubernetes.io/cluster/prod", "owned"));
+    drop(state);
+    world
+}
+
+fn is_out_of_everything(world: &World) -> bool {
+    let state = world.aws.state();
+    state.target_groups.values().chain(state.classic.values()).all(|balancer| balancer.registered.is_empty())
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hundred_interrupted_nodes_are_taken_out_at_once_and_together() {
+    let world = crowd();
+    let began = Instant::now();
+    let ended = futures::future::join_all((1..=200).map(|number| world.detach_at_once(number))).await;
+    assert!(ended.iter().all(Result::is_ok), "{ended:?}");
+    assert!(is_out_of_everything(&world));
+    assert!(began.elapsed() < secs(30), "until they were drained, and no longer: {:?}", began.elapsed());
+    // Of four places: a round for the first to come, one for the second, one for all the rest, and a look every five
+    // seconds while they drain. The classic balancer knows none that has left, so that each is asked for by itself then.
+    let (calls, by_itself) = (world.aws.calls().len(), world.aws.count("elasticloadbalancing:DescribeInstanceHealth"));
+    assert_eq!((world.aws.count(DEREGISTER), world.aws.count(DEREGISTER_CLASSIC)), (9, 3));
+    assert!(calls - by_itself <= 110 && by_itself <= 250, "{calls} calls, {by_itself} of the classic balancer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hundred_interrupted_nodes_are_taken_out_through_throttling() {
+    for action in ON_THE_WAY {
+        let world = crowd();
+        world.aws.fail(action, Fault::Throttled, 5);
+        let ended = futures::future::join_all((1..=200).map(|number| world.detach_at_once(number))).await;
+        assert!(ended.iter().all(Result::is_ok) && is_out_of_everything(&world), "{action}: {ended:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_hangs_holds_up_no_other() {
+    let world = World::of_group(1, 0);
+    world.change_group("od", |group| group.target_groups.push("attached".to_owned()));
+    world.aws.state().target_groups.insert("attached".to_owned(), serving(&[1], 5));
+    world
+        .aws
+        .state()
+        .classic
+        .insert("hangs".to_owned(), tagged(serving(&[1], 5), "kubernetes.io/cluster/prod", "owned"));
+    world.aws.fail("elasticloadbalancing:DescribeInstanceHealth", Fault::Hang, u32::MAX);
+    let answer = world.detach_at_once(1).await;
+    assert_eq!(class(&answer), ErrorClass::Timeout);
+    assert!(!is_registered(&world.aws.state().target_groups["attached"], 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_work_is_dropped_is_not_taken_out_with_others() {
+    let world = crowd();
+    {
+        let (first, dropped) = (world.detach_at_once(1), world.detach_at_once(2));
+        tokio::pin!(first);
+        let both = futures::future::select(Box::pin(dropped), &mut first);
+        assert!(tokio::time::timeout(std::time::Duration::from_millis(50), both).await.is_err(), "under way");
+        first.await.unwrap();
+    }
+    let state = world.aws.state();
+    assert!(!is_registered(&state.target_groups["one"], 1) && is_registered(&state.target_groups["one"], 2));
 }
 
 /// What is asked of load balancers on the way to a deregistration, the deletion's own questions among it.

@@ -218,6 +218,17 @@ impl World {
         self.provider.detach(self.node(number), tainted, &write).await
     }
 
+    /// The same, interrupted: in what is left of two minutes.
+    pub(crate) async fn detach_at_once(&self, number: u32) -> Result<(), PortError> {
+        let write = Write::assume(self.by(110), Arc::new(Alone)).forced();
+        self.provider.detach(self.node(number), Some(self.clock.now()), &write).await
+    }
+
+    /// Puts the instance of a node back into its load balancers.
+    pub(crate) async fn attach(&self, number: u32) -> Result<(), PortError> {
+        self.provider.attach(self.node(number), &Write::assume(self.by(30), Arc::new(Alone))).await
+    }
+
     /// The state of an instance.
     pub(crate) fn state_of(&self, number: u32) -> &'static str {
         self.aws.state().instances[&id(number)].state

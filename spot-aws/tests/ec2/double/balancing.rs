@@ -20,6 +20,7 @@ pub(crate) fn answer(state: &mut State, request: &Request) -> Result<Answer, Ref
         }
         "DescribeTargetHealth" => health(state, request),
         "DeregisterTargets" => deregister(state, request),
+        "RegisterTargets" => register(state, request),
         other => panic!("no call of load balancing: {other}"),
     }
 }
@@ -41,10 +42,19 @@ pub(crate) fn answer_classic(state: &mut State, request: &Request) -> Result<Ans
             let Some(balancer) = state.classic.get_mut(&name) else {
                 return Err(Refusal::new(400, "LoadBalancerNotFound", format!("There is no load balancer {name}")));
             };
-            if let Some(registration) = balancer.registered.get_mut(request.params.get("Instances.member.1.InstanceId"))
-            {
-                registration.drain(balancer.draining);
+            for id in instances(request) {
+                if let Some(registration) = balancer.registered.get_mut(&id) {
+                    registration.drain(balancer.draining);
+                }
             }
+            Ok(request.query(&list("Instances", "member", [])))
+        }
+        "RegisterInstancesWithLoadBalancer" => {
+            let name = request.params.get("LoadBalancerName").to_owned();
+            let Some(balancer) = state.classic.get_mut(&name) else {
+                return Err(Refusal::new(400, "LoadBalancerNotFound", format!("There is no load balancer {name}")));
+            };
+            balancer.registered.extend(instances(request).into_iter().map(|id| (id, Registration::Serving)));
             Ok(request.query(&list("Instances", "member", [])))
         }
         other => panic!("no call of classic load balancing: {other}"),
@@ -123,6 +133,28 @@ fn deregister(state: &mut State, request: &Request) -> Result<Answer, Refusal> {
     Ok(request.query(""))
 }
 
+fn register(state: &mut State, request: &Request) -> Result<Answer, Refusal> {
+    let targets = targets(request);
+    if targets.is_empty() {
+        return Err(Refusal::new(400, "ValidationError", "At least one target must be specified"));
+    }
+    let group = target_group(state, request)?;
+    for (id, port) in targets {
+        if port == PORT {
+            group.registered.insert(id, Registration::Serving);
+        } else {
+            group.elsewhere.insert((id, port), Registration::Serving);
+        }
+    }
+    Ok(request.query(""))
+}
+
+/// The instances that are named to a classic load balancer.
+fn instances(request: &Request) -> Vec<String> {
+    let id = |at: u32| request.params.get(&format!("Instances.member.{at}.InstanceId")).to_owned();
+    (1..).map_while(|at| Some(id(at)).filter(|id| !id.is_empty())).collect()
+}
+
 /// The targets that are named; one without a port is on the group's own.
 fn targets(request: &Request) -> Vec<(String, u16)> {
     let field = |at: u32, name: &str| request.params.get(&format!("Targets.member.{at}.{name}")).to_owned();
@@ -131,18 +163,27 @@ fn targets(request: &Request) -> Vec<(String, u16)> {
     (1..).map_while(target).collect()
 }
 
+/// One that drains is told of only when it is asked for. One that is not there fails the whole call, unless the balancer
+/// is lenient.
 fn instance_health(state: &State, request: &Request) -> Result<Answer, Refusal> {
     let name = request.params.get("LoadBalancerName");
-    let id = request.params.get("Instances.member.1.InstanceId");
     let Some(balancer) = state.classic.get(name) else {
         return Err(Refusal::new(400, "LoadBalancerNotFound", format!("There is no load balancer {name}")));
     };
-    let (health, words) = match balancer.registered.get(id) {
-        None if balancer.lenient => ("Unknown", "N/A"),
-        None => return Err(Refusal::new(400, "InvalidInstance", format!("Could not find EC2 instance {id}."))),
-        Some(Registration::Serving) => ("InService", "N/A"),
-        Some(Registration::DrainingUntil(_)) => ("InService", "Instance deregistration currently in progress."),
+    let mut asked = instances(request);
+    if asked.is_empty() {
+        let serving = balancer.registered.iter().filter(|(_, one)| matches!(one, Registration::Serving));
+        asked = serving.map(|(id, _)| id.clone()).collect();
+    }
+    let one = |id: &String| {
+        let (health, words) = match balancer.registered.get(id) {
+            None if balancer.lenient => ("Unknown", "N/A"),
+            None => return Err(Refusal::new(400, "InvalidInstance", format!("Could not find EC2 instance {id}."))),
+            Some(Registration::Serving) => ("InService", "N/A"),
+            Some(Registration::DrainingUntil(_)) => ("InService", "Instance deregistration currently in progress."),
+        };
+        Ok(tag("InstanceId", id) + &tag("State", health) + &tag("Description", words))
     };
-    let one = tag("InstanceId", id) + &tag("State", health) + &tag("Description", words);
-    Ok(request.query(&list("InstanceStates", "member", [one])))
+    let states: Vec<_> = asked.iter().map(one).collect::<Result<_, _>>()?;
+    Ok(request.query(&list("InstanceStates", "member", states)))
 }
