@@ -179,6 +179,7 @@ const MARK: &str = "audit-mark-";
 /// What is logged: the product's requests all, with what it wrote; what others wrote, with its content where a test
 /// may ask for it. The rest of the world's reads would be most of the log.
 pub(crate) fn policy() -> Value {
+    let product = [User::Migrator.name(), User::Agent.name()];
     let writes = json!(["create", "update", "patch", "delete", "deletecollection"]);
     let noise = json!([
         {"group": "coordination.k8s.io", "resources": ["leases"]},
@@ -191,8 +192,8 @@ pub(crate) fn policy() -> Value {
         "omitStages": ["RequestReceived"],
         "omitManagedFields": true,
         "rules": [
-            {"level": "Request", "users": [User::Migrator.name()], "verbs": writes},
-            {"level": "Metadata", "users": [User::Migrator.name()]},
+            {"level": "Request", "users": product, "verbs": writes},
+            {"level": "Metadata", "users": product},
             {"level": "Metadata", "users": [User::Admin.name()], "verbs": ["get"],
              "resources": [{"group": "", "resources": ["namespaces"]}]},
             {"level": "None", "resources": noise},

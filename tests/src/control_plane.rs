@@ -46,11 +46,13 @@ pub enum User {
     CloudController,
     /// The product; may do what `deploy/` grants it, and nothing else.
     Migrator,
+    /// The product on a node, by its service account; may do what `deploy/agent/` grants it, and nothing else.
+    Agent,
 }
 
 impl User {
     /// Every user.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Admin,
         Self::Scheduler,
         Self::Controllers,
@@ -58,6 +60,7 @@ impl User {
         Self::Karpenter,
         Self::CloudController,
         Self::Migrator,
+        Self::Agent,
     ];
 
     /// The name by which the API server knows the user.
@@ -71,6 +74,7 @@ impl User {
             Self::Karpenter => "karpenter",
             Self::CloudController => "cloud-controller",
             Self::Migrator => "migrator",
+            Self::Agent => "system:serviceaccount:spot-agent:spot-agent",
         }
     }
 
@@ -81,6 +85,7 @@ impl User {
     pub(crate) fn group(self) -> &'static str {
         match self {
             Self::Migrator => "spot-migrators",
+            Self::Agent => "system:serviceaccounts:spot-agent",
             Self::Admin
             | Self::Scheduler
             | Self::Controllers
@@ -119,7 +124,7 @@ impl ControlPlane {
         let turn = turn().await;
         let folder = tempfile::Builder::new().prefix("spot-world-").tempdir().expect("temporary folders can be made");
         let (etcd, api_server, server) = serve(folder.path()).await;
-        let client = client(&server, User::Admin);
+        let client = client(&server, &User::Admin.token());
         let scheduler = start_client(User::Scheduler, "kube-scheduler", &[], &server, folder.path());
         let controllers = start_client(
             User::Controllers,
@@ -155,7 +160,13 @@ impl ControlPlane {
     /// A client with the rights of `user`.
     #[must_use]
     pub fn client_of(&self, user: User) -> Client {
-        client(&self.server, user)
+        client(&self.server, &user.token())
+    }
+
+    /// A client with the rights of whoever this token is of.
+    #[must_use]
+    pub fn client_with(&self, token: &str) -> Client {
+        client(&self.server, token)
     }
 
     /// Where the API server listens.
@@ -276,7 +287,8 @@ async fn serve(folder: &Path) -> (Process, Process, String) {
         .expect("the folder is writable");
     std::fs::write(folder.join("audit-policy.json"), crate::audit::policy().to_string()).expect("it is writable");
     let token = |user: User| format!("{},{},{},\"{}\"", user.token(), user.name(), user.name(), user.group());
-    let tokens = User::ALL.map(token).join("\n");
+    // An account of the cluster has tokens made by it.
+    let tokens = User::ALL.into_iter().filter(|user| *user != User::Agent).map(token).collect::<Vec<_>>().join("\n");
     std::fs::write(folder.join("tokens.csv"), tokens).expect("the folder is writable");
 
     for _ in 0..ATTEMPTS {
@@ -287,7 +299,7 @@ async fn serve(folder: &Path) -> (Process, Process, String) {
         let mut etcd = start_etcd(&address, &format!("http://127.0.0.1:{peers}"), &data, folder);
         let mut api_server = start_api_server(&address, secure, folder);
         let server = format!("https://127.0.0.1:{secure}");
-        let client = client(&server, User::Admin);
+        let client = client(&server, &User::Admin.token());
         let ready = until("the API server to be ready", PATIENCE, || {
             let gone = etcd.ended().is_some() || api_server.ended().is_some();
             let client = client.clone();
@@ -370,7 +382,7 @@ fn kubeconfig(server: &str, user: User, folder: &Path) -> PathBuf {
     path
 }
 
-fn client(server: &str, user: User) -> Client {
+fn client(server: &str, token: &str) -> Client {
     // Several features of the workspace bring a provider; a client takes the process's default. A second installation
     // fails, and that is fine: the first is the same.
     drop(rustls::crypto::ring::default_provider().install_default());
@@ -378,7 +390,7 @@ fn client(server: &str, user: User) -> Client {
     config.accept_invalid_certs = true;
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
-    config.auth_info = serde_json::from_value(json!({"token": user.token()})).expect("it is what a kubeconfig holds");
+    config.auth_info = serde_json::from_value(json!({"token": token})).expect("it is what a kubeconfig holds");
     Client::try_from(config).expect("the configuration is complete")
 }
 

@@ -14,7 +14,8 @@
 //!        ├─ Witness        what was true at every moment, from watch events
 //!        ├─ Webhook        refuses evictions, as an operator does that moves its data first
 //!        ├─ Proxy          breaks one of the product's requests
-//!        └─ Migrator       the product: a process of its own, with an API user of its own
+//!        ├─ Migrator       the product: a process of its own, with an API user of its own
+//!        └─ Agent          the product on one node, with a token of that node
 //! ```
 //!
 //! What it is not: a place for rules of the product. It knows Kubernetes, and of the product only its command line.
@@ -29,6 +30,7 @@
     reason = "clippy's allowance for tests does not reach the functions of a test package, and what fails here fails a test"
 )]
 
+pub mod agent;
 pub mod audit;
 pub mod aws;
 pub mod control_plane;
@@ -49,6 +51,7 @@ pub mod witness;
 pub mod workload;
 pub mod world;
 
+pub use agent::Agent;
 pub use audit::{AuditLog, Entry, Verb};
 pub use control_plane::ControlPlane;
 pub use karpenter::Karpenter;

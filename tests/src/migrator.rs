@@ -32,14 +32,14 @@ pub struct Migrator {
     address: String,
 }
 
-/// A started `spot-migrator`. Dropping it kills it.
+/// A started `spot-migrator` or `spot-agent`. Dropping it kills it.
 #[derive(Debug)]
 pub struct Running {
     process: Process,
     address: String,
 }
 
-/// How a `spot-migrator` ended.
+/// How one of them ended.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// Its exit code; nothing if a signal ended it.
@@ -72,7 +72,7 @@ impl Migrator {
         // JSON is YAML.
         std::fs::write(&path, format!("{configuration:#}")).expect("the folder is writable");
         Self {
-            binary: binary(),
+            binary: binary("spot-migrator"),
             configuration: path,
             kubeconfig: world.control_plane().kubeconfig(User::Migrator),
             environment: Vec::new(),
@@ -100,7 +100,7 @@ impl Migrator {
         let mut command = self.command();
         command.arg("run").arg("--config").arg(&self.configuration).args(arguments);
         let process = Process::start("spot-migrator", &mut command, &self.folder).shown_whole();
-        Running { process, address: self.address.clone() }
+        Running::new(process, self.address.clone())
     }
 
     /// Runs `spot-migrator run --once` to its end.
@@ -173,6 +173,10 @@ impl Migrator {
 }
 
 impl Running {
+    pub(crate) fn new(process: Process, address: String) -> Self {
+        Self { process, address }
+    }
+
     /// Waits until it ends.
     ///
     /// # Panics
@@ -249,7 +253,7 @@ impl Ended {
     /// # Panics
     /// If so, with what it printed.
     pub fn assert_code(&self, code: i32) {
-        assert_eq!(self.code, Some(code), "spot-migrator ended otherwise than expected; it printed\n{}", self.output);
+        assert_eq!(self.code, Some(code), "it ended otherwise than expected; it printed\n{}", self.output);
     }
 }
 
@@ -274,15 +278,15 @@ pub fn merge(object: &mut Value, changes: Value) {
     }
 }
 
-/// The binary beside the running tests: cargo puts both into one target folder, and `tests/run` builds it first.
-fn binary() -> PathBuf {
+/// A binary beside the running tests: cargo puts both into one target folder, and `tests/run` builds it first.
+pub(crate) fn binary(name: &str) -> PathBuf {
     let tests = std::env::current_exe().expect("the system tells the path");
     let folder = tests.ancestors().nth(2).expect("tests run from <target>/<profile>/deps");
-    let binary = folder.join("spot-migrator");
-    let remedy = "`tests/run` builds it, as does `cargo build -p spot-bin --bin spot-migrator --features aws`";
+    let binary = folder.join(name);
+    let remedy = "`tests/run` builds it, as does `cargo build -p spot-bin --features aws`";
     let built = modified(&binary).unwrap_or_else(|error| panic!("{}: {error}; {remedy}", binary.display()));
     // Cargo lists the sources: the target, a colon, and paths with escaped blanks.
-    let list = std::fs::read_to_string(folder.join("spot-migrator.d")).expect("cargo lists a binary's sources");
+    let list = std::fs::read_to_string(folder.join(format!("{name}.d"))).expect("cargo lists a binary's sources");
     let sources = list.split_once(": ").map_or("", |(_, sources)| sources).replace("\\ ", "\0");
     for source in sources.split_whitespace().map(|source| source.replace('\0', " ")) {
         let fresh = modified(Path::new(&source)).is_ok_and(|changed| changed <= built);

@@ -56,6 +56,24 @@ pub async fn grant(world: &World) {
     in_force(world, "", "nodes", "list", true).await;
 }
 
+/// Gives the product's user what it needs besides where it answers interruptions.
+///
+/// # Panics
+/// If the API server refuses it.
+pub async fn grant_answers(world: &World) {
+    let manifest = programs::repository().join("deploy/rbac-interruption.yaml");
+    let manifest = manifest.to_str().expect("the path is UTF-8");
+    let _applied: String = world.control_plane().kubectl(&["apply", "--validate=strict", "-f", manifest]);
+    world.apply(&[json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "world-migrator-interruption"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "spot-migrator-interruption"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": User::Migrator.name()}],
+    })]);
+    in_force(world, "", "pods", "delete", true).await;
+}
+
 /// Takes one right from the product's role, as in `("", "pods/eviction", "create")`. The change is in force
 /// once the call returns.
 ///
