@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::future::{self, Either};
 use futures::stream::{FuturesUnordered, StreamExt};
 
-use super::machine::{DrainPolicy, Machine, Next, Removal};
+use super::machine::{DrainPolicy, How, Machine, Next, Removal};
 use super::plan::{DrainRules, Force, Loss};
 use crate::error::{BlockedPod, Cause, ErrorClass, PortError};
 use crate::interruption::{Hold, Limits, Terms};
@@ -108,7 +108,8 @@ impl Drain<'_> {
                 Next::Empty { own_pod_left } => break Drained::Empty { own_pod_left },
                 Next::Failed(blocked) => break Drained::Failed(Cause::Blocked(blocked)),
                 Next::Work { removals, wake } => {
-                    asked.extend(removals.into_iter().map(|removal| self.ask(removal, limits)));
+                    let end = machine.end();
+                    asked.extend(removals.into_iter().map(|removal| self.ask(removal, limits.force, end)));
                     wake
                 }
             };
@@ -205,20 +206,23 @@ impl Drain<'_> {
     }
 
     /// One request, with its own deadline inside the drain's.
-    async fn ask(&self, removal: Removal, limits: Limits) -> Asked {
-        let by = (self.ports.clock.instant() + REQUEST).min(limits.until);
-        let lane = match limits.force {
+    async fn ask(&self, removal: Removal, force: Force, end: Instant) -> Asked {
+        let by = (self.ports.clock.instant() + REQUEST).min(end);
+        let lane = match force {
             Force::Planned => Lane::Planned,
             Force::Forced => Lane::Forced,
         };
         let write = Write::new(by, lane, Arc::clone(&self.ports.leadership));
-        let Removal { pod, grace, delete, loses } = removal;
-        let answer = if delete {
-            let doomed = DoomedPod::new(pod.clone());
-            let request = self.ports.cluster.delete_pod(&doomed, grace.unwrap_or_default(), &write);
-            within(self.ports, by, "deleting a pod", request).await.map(|()| EvictAnswer::Accepted)
-        } else {
-            within(self.ports, by, "evicting a pod", self.ports.cluster.evict(&pod, grace, &write)).await
+        let Removal { pod, how, loses } = removal;
+        let answer = match how {
+            How::Evict(grace) => {
+                within(self.ports, by, "evicting a pod", self.ports.cluster.evict(&pod, grace, &write)).await
+            }
+            How::Delete(grace) => {
+                let doomed = DoomedPod::new(pod.clone());
+                let request = self.ports.cluster.delete_pod(&doomed, grace, &write);
+                within(self.ports, by, "deleting a pod", request).await.map(|()| EvictAnswer::Accepted)
+            }
         };
         Asked { pod, loses, answer }
     }

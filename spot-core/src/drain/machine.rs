@@ -1,15 +1,19 @@
 //! The drain's next step, from what is observed: sans I/O, so that the model, the simulator and a real cluster run the
 //! same drain.
 
+mod tracked;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tracked::{FIRST_WAIT, State, Tracked, named, patience};
 
+use super::lost::{is_lost, lost_at};
 use super::plan::{self, DrainRules, Force, Loss, PodVerdict};
 use crate::error::{BlockedPod, ErrorClass, Obstacle, PortError};
 use crate::interruption::Limits;
-use crate::node::{NodeSnapshot, Readiness, Uid};
+use crate::node::{NodeSnapshot, Uid};
 use crate::pod::{BudgetRef, PodRef, PodSnapshot};
 use crate::ports::{EvictAnswer, Instant};
 use crate::view::View;
@@ -18,18 +22,17 @@ use crate::view::View;
 const IN_FLIGHT: usize = 32;
 /// How long a budget's pod waits without a sign before it is tried all the same: a view may be stale.
 const BUDGET_FALLBACK: Duration = Duration::from_secs(10);
-/// The first wait after a refusal that gives no time, doubling up to [`LONGEST_WAIT`].
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The longest wait between two tries.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// How long past its grace period a pod on a silent node may still be there before it counts as gone: Kubernetes'
-/// pod garbage collection and a rebooting kubelet are given a minute.
-const UNREACHABLE_SLACK: Duration = Duration::from_mins(1);
 /// How long a forced drain that begins when its time is over, or almost, may take all the same: pods are told to stop,
 /// and some are seen to go.
 pub(crate) const LATE: Duration = Duration::from_secs(10);
-/// From when on a blocked pod is reported, and how often then.
-const REPORT_AFTER: Duration = Duration::from_mins(1);
+/// What is left of a machine's last seconds when its pods are killed: they have to be seen to be gone.
+const MARGIN: Duration = Duration::from_secs(1);
+/// The shortest grace period that a pod's own is cut down to: none at all would take its object away before its
+/// containers have ended.
+const LEAST_GRACE: Duration = Duration::from_secs(1);
+/// How long before the end of a forced drain the migrator's own pod is asked to go, though others are left: as long as
+/// a lease takes to be given back or to run out.
+const HAND_OVER: Duration = Duration::from_secs(20);
 
 /// How a drain goes about it.
 #[derive(Clone, Debug)]
@@ -47,12 +50,19 @@ pub struct DrainPolicy {
 pub struct Removal {
     /// The pod.
     pub pod: PodRef,
-    /// Its grace period, if not its own.
-    pub grace: Option<Duration>,
-    /// Delete it, past its budget: in a forced drain only.
-    pub delete: bool,
+    /// How it is to go.
+    pub how: How,
     /// What is lost for good with it.
     pub loses: Option<Loss>,
+}
+
+/// How a pod is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// By an eviction, with this grace period, if not its own.
+    Evict(Option<Duration>),
+    /// By a deletion with this grace period, past its budget: in a forced drain only.
+    Delete(Duration),
 }
 
 /// What to do next.
@@ -83,33 +93,12 @@ pub struct Overdue {
     pub since: Duration,
 }
 
-#[derive(Debug)]
-enum State {
-    /// Asked, not answered. The budget's version that allowed it.
-    Asked(Option<(BudgetRef, String)>),
-    /// Accepted; its object is still there.
-    Accepted,
-    /// Refused; tried again then, or when the budget's version is another one.
-    Waiting { obstacle: Obstacle, until: Instant, budget: Option<(BudgetRef, String)> },
-    /// Refused for good: we may not.
-    Denied(String),
-}
-
-#[derive(Debug)]
-struct Tracked {
-    state: State,
-    /// Since when something is in its way.
-    blocked_since: Option<Instant>,
-    reported: Option<Instant>,
-    attempts: u32,
-    /// It is deleted, no longer evicted.
-    deleting: bool,
-}
-
 /// The drain of one node.
 #[derive(Debug)]
 pub struct Machine {
     policy: DrainPolicy,
+    /// What a forced drain has to the end at least, since it was first looked at under these limits.
+    late: Option<Instant>,
     pods: BTreeMap<Uid, Tracked>,
     /// Evictions that each version of a budget has been asked to allow.
     asked: BTreeMap<BudgetRef, (String, i32)>,
@@ -121,16 +110,29 @@ impl Machine {
     /// A drain that has not begun.
     #[must_use]
     pub const fn new(policy: DrainPolicy) -> Self {
-        Self { policy, pods: BTreeMap::new(), asked: BTreeMap::new(), pause: None }
+        Self { policy, late: None, pods: BTreeMap::new(), asked: BTreeMap::new(), pause: None }
     }
 
     /// Goes on under these limits where they are stricter.
     pub fn tighten(&mut self, limits: Limits) {
-        self.policy.limits = self.policy.limits.and(limits);
+        let limits = self.policy.limits.and(limits);
+        if limits != self.policy.limits {
+            self.policy.limits = limits;
+            self.late = None;
+        }
+    }
+
+    /// When the drain ends, whatever is left: where little time or none is left, a forced one has some all the same.
+    #[must_use]
+    pub fn end(&self) -> Instant {
+        self.policy.limits.until.max(self.late.unwrap_or_default())
     }
 
     /// What to do next, given what is seen now.
     pub fn observe(&mut self, view: &View, node: &NodeSnapshot, now: Instant, wall: Timestamp) -> Next {
+        if self.policy.limits.force == Force::Forced {
+            self.late.get_or_insert(now + LATE);
+        }
         let mut to_go: Vec<(&PodSnapshot, bool)> = Vec::new();
         let mut refused = Vec::new();
         // No change of the view tells that a silent node's pod counts as gone: its time has to be waited for.
@@ -153,7 +155,7 @@ impl Machine {
         }
         // The view has a node's pods in the order of their UIDs.
         self.pods.retain(|uid, _| to_go.binary_search_by(|(pod, _)| pod.uid.cmp(uid)).is_ok());
-        if self.pods.values().any(|pod| matches!(pod.state, State::Denied(_))) {
+        if self.is_hopeless(&to_go) {
             return Next::Failed(self.in_the_way(view, &node.name));
         }
         if to_go.is_empty() {
@@ -162,40 +164,86 @@ impl Machine {
         if self.only_own_pod_blocked(&to_go) {
             return Next::Empty { own_pod_left: true };
         }
-        if now >= self.policy.limits.until {
+        if now >= self.end() {
             return Next::Failed(to_go.iter().map(|(pod, going)| self.blocked(view, pod, *going)).collect());
         }
         let left = lost.and_then(|at| Duration::try_from(at.duration_since(wall)).ok());
-        self.work(
-            view,
-            &to_go,
-            now,
-            left.map_or(self.policy.limits.until, |left| self.policy.limits.until.min(now + left)),
-        )
+        let wake = left.map_or(self.end(), |left| self.end().min(now + left));
+        self.work(view, &to_go, (now, wall), wake)
     }
 
-    fn work(&mut self, view: &View, to_go: &[(&PodSnapshot, bool)], now: Instant, mut wake: Instant) -> Next {
+    /// Whether what may not be evicted makes going on useless: one pod does in a planned drain; a forced one goes on for
+    /// all others.
+    fn is_hopeless(&self, to_go: &[(&PodSnapshot, bool)]) -> bool {
+        let Limits { force, delete_blocked, .. } = self.policy.limits;
+        let denied = |tracked: &Tracked| {
+            matches!(tracked.state, State::Denied(_)) && (tracked.deleting || delete_blocked.is_none())
+        };
+        match force {
+            Force::Planned => self.pods.values().any(denied),
+            Force::Forced => {
+                !to_go.is_empty() && to_go.iter().all(|(pod, _)| self.pods.get(&pod.uid).is_some_and(denied))
+            }
+        }
+    }
+
+    fn work(
+        &mut self,
+        view: &View,
+        to_go: &[(&PodSnapshot, bool)],
+        (now, wall): (Instant, Timestamp),
+        mut wake: Instant,
+    ) -> Next {
         let mut removals = Vec::new();
-        let own_alone = to_go.len() == 1;
+        let own_turn = self.own_turn(to_go.len() == 1);
         let mut in_flight = self.pods.values().filter(|pod| matches!(pod.state, State::Asked(_))).count();
         for (pod, going) in to_go {
-            if *going || (self.policy.own_pod.as_ref() == Some(&pod.uid) && !own_alone) {
+            if self.policy.own_pod.as_ref() == Some(&pod.uid) && now < own_turn {
+                wake = wake.min(own_turn);
                 continue;
             }
-            match self.readiness(view, pod, now) {
+            let ready = if *going { self.hastening(pod, now, wall) } else { self.readiness(view, pod, now) };
+            match ready {
                 Ready::Later(at) => wake = wake.min(at),
                 Ready::Never => {}
                 Ready::Now { .. } if in_flight >= IN_FLIGHT => break,
                 Ready::Now { budget, delete } => {
                     in_flight += 1;
                     self.ask(pod, budget, delete);
-                    let (grace, loses) = (self.grace(pod, now), Loss::of(pod));
-                    removals.push(Removal { pod: pod.reference(), grace, delete, loses });
+                    let grace = self.grace(pod, now);
+                    let how = if delete { How::Delete(grace.unwrap_or(pod.grace)) } else { How::Evict(grace) };
+                    removals.push(Removal { pod: pod.reference(), how, loses: Loss::of(pod) });
                 }
             }
         }
-        let next_report = self.pods.values().filter_map(report_due).min();
+        let next_report = self.pods.values().filter_map(Tracked::report_due).min();
         Next::Work { removals, wake: next_report.map_or(wake, |at| wake.min(at)) }
+    }
+
+    /// From when on the migrator's own pod may be asked for: at once when it is alone. Before its machine goes it has to
+    /// hand over, whoever else is left.
+    fn own_turn(&self, alone: bool) -> Instant {
+        match self.policy.limits.force {
+            Force::Planned | Force::Forced if alone => Instant::default(),
+            Force::Planned => self.end(),
+            Force::Forced => Instant(self.end().0.saturating_sub(HAND_OVER)),
+        }
+    }
+
+    /// Whether a pod that is going is to be told once more: it has more time than there is. Its budget has no say any
+    /// more.
+    fn hastening(&self, pod: &PodSnapshot, now: Instant, wall: Timestamp) -> Ready {
+        let limits = self.policy.limits;
+        let over = wall.saturating_add(limits.until.since(now)).unwrap_or(Timestamp::MAX);
+        if limits.force == Force::Planned || pod.deletion.is_none_or(|ends| ends <= over) {
+            return Ready::Never;
+        }
+        match self.pods.get(&pod.uid).map(|tracked| (&tracked.state, tracked.under)) {
+            Some((State::Asked(_) | State::Denied(_), _)) => Ready::Never,
+            Some((State::Accepted, under)) if under == Some(limits) => Ready::Never,
+            Some((State::Waiting { until, .. }, _)) if now < *until => Ready::Later(*until),
+            Some((State::Accepted | State::Waiting { .. }, _)) | None => self.unless_paused(now, None),
+        }
     }
 
     /// Whether a pod can be asked for now.
@@ -203,6 +251,11 @@ impl Machine {
         let delete = self.policy.limits.delete_blocked.is_some_and(|at| now >= at);
         if let Some(tracked) = self.pods.get(&pod.uid) {
             match &tracked.state {
+                // Perhaps we may delete what we may not evict.
+                State::Denied(_) if delete && !tracked.deleting => return Ready::Now { budget: None, delete },
+                State::Denied(_) if !tracked.deleting => {
+                    return self.policy.limits.delete_blocked.map_or(Ready::Never, Ready::Later);
+                }
                 State::Asked(_) | State::Accepted | State::Denied(_) => return Ready::Never,
                 // Whatever an eviction waits for, the first deletion does not.
                 State::Waiting { until, .. } if delete && (!tracked.deleting || now >= *until) => {
@@ -269,7 +322,9 @@ impl Machine {
             }
             asked.1 = asked.1.saturating_add(1);
         }
+        let limits = self.policy.limits;
         let tracked = self.pods.entry(pod.uid.clone()).or_insert_with(Tracked::new);
+        tracked.under = Some(limits);
         // The first deletion has nothing to do with how often evictions failed.
         tracked.attempts = if delete && !tracked.deleting { 1 } else { tracked.attempts.saturating_add(1) };
         tracked.deleting = delete;
@@ -337,7 +392,7 @@ impl Machine {
         for pod in view.pods_on(node) {
             let Some(tracked) = self.pods.get_mut(&pod.uid) else { continue };
             let State::Waiting { obstacle, .. } = &tracked.state else { continue };
-            if report_due(tracked).is_none_or(|due| now < due) {
+            if tracked.report_due().is_none_or(|due| now < due) {
                 continue;
             }
             let since = now.since(tracked.blocked_since.unwrap_or(now));
@@ -363,7 +418,8 @@ impl Machine {
     }
 
     fn only_own_pod_blocked(&self, to_go: &[(&PodSnapshot, bool)]) -> bool {
-        let [(pod, false)] = to_go else { return false };
+        // Where it may be deleted, it is: it has to hand over before its machine goes.
+        let ([(pod, false)], None) = (to_go, self.policy.limits.delete_blocked) else { return false };
         let refused = self.pods.get(&pod.uid).is_some_and(|tracked| matches!(tracked.state, State::Waiting { .. }));
         refused && self.policy.own_pod.as_ref() == Some(&pod.uid)
     }
@@ -385,17 +441,11 @@ impl Machine {
         match self.policy.limits.force {
             Force::Planned => wanted,
             Force::Forced => {
-                let left = self.policy.limits.until.since(now);
-                let grace = wanted.unwrap_or(pod.grace);
-                if grace > left { Some(left) } else { wanted }
+                let left = self.policy.limits.until.since(now).saturating_sub(MARGIN).as_secs();
+                let most = Duration::from_secs(left).max(LEAST_GRACE);
+                if wanted.unwrap_or(pod.grace) > most { Some(most) } else { wanted }
             }
         }
-    }
-}
-
-impl Tracked {
-    const fn new() -> Self {
-        Self { state: State::Asked(None), blocked_since: None, reported: None, attempts: 0, deleting: false }
     }
 }
 
@@ -409,58 +459,10 @@ enum Ready {
     Never,
 }
 
-/// The obstacle with what the view knows of it: the API server does not name the budgets of which there are too many.
-fn named(obstacle: &Obstacle, pod: &PodSnapshot, view: &View) -> Obstacle {
-    match obstacle {
-        Obstacle::MultipleBudgets(_) => {
-            Obstacle::MultipleBudgets(view.budgets_of(pod).map(|budget| budget.reference()).collect())
-        }
-        Obstacle::Budget(_)
-        | Obstacle::Webhook(_)
-        | Obstacle::Denied(_)
-        | Obstacle::ServerError(_)
-        | Obstacle::NamespaceTerminating
-        | Obstacle::TerminatingStuck
-        | Obstacle::NotEvictable(_) => obstacle.clone(),
-    }
-}
-
-/// When a pod that waits is to be reported next.
-fn report_due(pod: &Tracked) -> Option<Instant> {
-    let since = pod.blocked_since?;
-    if !matches!(pod.state, State::Waiting { .. }) {
-        return None;
-    }
-    Some(pod.reported.map_or(since + REPORT_AFTER, |last| last + last.since(since)))
-}
-
 fn budget_version(view: &View, pod: &PodSnapshot) -> Option<(BudgetRef, String)> {
     let mut budgets = view.budgets_of(pod);
     match (budgets.next(), budgets.next()) {
         (Some(budget), None) => Some((budget.reference(), budget.resource_version.clone())),
         (None | Some(_), _) => None,
     }
-}
-
-/// Whether a pod on a silent node counts as gone: its grace period is over for longer than a kubelet needs.
-pub(crate) fn is_lost(pod: &PodSnapshot, node: &NodeSnapshot, wall: Timestamp) -> bool {
-    lost_at(pod, node).is_some_and(|at| wall >= at)
-}
-
-/// From when on a pod that is going counts as gone because its node is silent.
-fn lost_at(pod: &PodSnapshot, node: &NodeSnapshot) -> Option<Timestamp> {
-    let silent = matches!(node.readiness, Readiness::Unreachable { .. });
-    let ends = pod.deletion.filter(|_| silent)?;
-    ends.checked_add(UNREACHABLE_SLACK).ok()
-}
-
-/// How long to wait before the next try: doubling, and spread by up to a quarter so that pods don't come in step.
-fn patience(pod: &Uid, attempts: u32) -> Duration {
-    let wait = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1))).min(LONGEST_WAIT);
-    let seed = pod
-        .as_str()
-        .bytes()
-        .fold(u64::from(attempts), |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    let quarter = u64::try_from(wait.as_millis() / 4).unwrap_or(u64::MAX).max(1);
-    wait + Duration::from_millis(seed % quarter)
 }

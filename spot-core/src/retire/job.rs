@@ -258,7 +258,7 @@ impl<'a> Job<'a> {
         let own_pod = self.retirer.own_pod.filter(|_| self.claim.as_ref().is_some_and(|claim| claim.own_pod_left));
         Ok(pods.iter().all(|pod| match plan::verdict(pod, self.retirer.rules, self.purpose.force(), &view) {
             PodVerdict::Leave(_) => true,
-            PodVerdict::Going => crate::drain::machine::is_lost(pod, &self.node, ports.clock.now()),
+            PodVerdict::Going => crate::drain::lost::is_lost(pod, &self.node, ports.clock.now()),
             PodVerdict::Evict | PodVerdict::Refuse(_) => own_pod == Some(&pod.uid),
         }))
     }

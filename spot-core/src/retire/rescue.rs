@@ -18,7 +18,7 @@ use crate::error::{Cause, ErrorClass, Failure, chain};
 use crate::interruption::Terms;
 use crate::node::NodeSnapshot;
 use crate::ports::{Lane, Write};
-use crate::progress::{Progress, Undo};
+use crate::progress::Progress;
 use crate::settle::Awaited;
 use crate::wait::within;
 
@@ -32,7 +32,7 @@ pub(crate) enum Rescued {
     /// cordoned; a planned drain has taken everything of ours off, with a back-off.
     NotEmptied(Failure),
     /// A person took it back; everything of ours was taken off.
-    Undone(Undo),
+    Undone,
     /// It must not be drained after all, and nothing of this drain is on it.
     Refused,
     /// It is departing: we have had its machine deleted ourselves.
@@ -100,7 +100,7 @@ impl Retirer<'_> {
                 (Rescued::NotEmptied(failure), Some(told), BackingOff::Yes)
             }
             Halt::Undone(undo) => {
-                (Rescued::Undone(undo), Some(Progress::Undone { node: node.clone(), undo }), BackingOff::No)
+                (Rescued::Undone, Some(Progress::Undone { node: node.clone(), undo }), BackingOff::No)
             }
             Halt::Paused | Halt::Held => (Rescued::Refused, None, BackingOff::No),
             Halt::Refused => return Rescued::Refused,

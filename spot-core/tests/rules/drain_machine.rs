@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use spot_core::NodeSnapshot;
-use spot_core::drain::machine::{DrainPolicy, Next};
+use spot_core::drain::machine::{DrainPolicy, How, Next};
 use spot_core::drain::plan::DrainRules;
 use spot_core::error::ErrorClass;
 use spot_core::node::{Readiness, key};
@@ -39,14 +39,14 @@ fn all_pods_are_asked_for_once_and_with_their_own_grace_period() {
     let mut bench = draining(&["a", "b"]);
     let (removals, _) = bench.work();
     assert_eq!(removals.iter().map(|removal| &*removal.pod.name).collect::<Vec<_>>(), ["a", "b"]);
-    assert!(removals.iter().all(|removal| removal.grace.is_none() && !removal.delete));
+    assert!(removals.iter().all(|removal| removal.how == How::Evict(None)));
     bench.pass(secs(25));
     assert_eq!(bench.evicts(), [] as [&str; 0], "they are on their way");
 
     let rules = DrainRules { pod_grace: Some(secs(7)), ..DrainRules::default() };
     let mut bench = Bench::new(DrainPolicy { rules, ..planned() });
     bench.put(web("a"));
-    assert_eq!(bench.work().0[0].grace, Some(secs(7)));
+    assert_eq!(bench.work().0[0].how, How::Evict(Some(secs(7))));
 }
 
 #[test]

@@ -4,18 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use spot_core::drain::machine::{DrainPolicy, Next, Removal};
+use spot_core::drain::machine::{DrainPolicy, How, Next, Removal};
+use spot_core::drain::plan::Force;
+use spot_core::interruption::Limits;
 use spot_core::node::{Uid, key};
-use spot_core::pod::{BudgetSnapshot, PodPhase, PodRef, PodSnapshot};
+use spot_core::pod::{BudgetSnapshot, PodPhase, PodSnapshot};
 use spot_core::ports::{EvictAnswer, Instant};
 use spot_core::view::Change;
 
-use crate::support::build::{budget, controller, daemon_pod, pod, secs, uid};
-use crate::support::drain::{Bench, forced, planned, second};
+use crate::support::build::{budget, controller, daemon_pod, noon, pod, secs, uid};
+use crate::support::drain::{Bench, forced, limits, planned, scheduled, second};
 use crate::support::{config, samples};
 
 /// The kinds of pods that are put on the node; the name of a pod begins with its kind.
-const KINDS: [&str; 9] = ["web", "web", "api", "unready", "foreign", "orphan", "daemon", "mirror", "finished"];
+const KINDS: [&str; 10] = ["web", "web", "api", "slow", "unready", "foreign", "orphan", "daemon", "mirror", "finished"];
 
 fn of_kind(kind: &str, number: usize) -> PodSnapshot {
     let name = format!("{kind}-{number}");
@@ -23,6 +25,7 @@ fn of_kind(kind: &str, number: usize) -> PodSnapshot {
     match kind {
         "web" => web,
         "api" => pod(&name, "api", "od-1"),
+        "slow" => PodSnapshot { grace: secs(600), ..pod(&name, "api", "od-1") },
         "unready" => PodSnapshot { ready: false, ..web },
         "foreign" => PodSnapshot { controller: Some(controller("x.io", "DaemonSet", "agent")), ..web },
         "orphan" => daemon_pod(&name, "deleted-set", "od-1"),
@@ -44,6 +47,7 @@ enum Event {
     Late(&'static str),
     Budget { allowed: i32, current: bool },
     Pass(u64),
+    Tighten { until: u64, delete_blocked: Option<u64>, force: Force },
 }
 
 fn answers() -> impl Strategy<Value = EvictAnswer> {
@@ -73,6 +77,13 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => late.prop_map(Event::Late),
         2 => (-1_i32..4, prop::bool::weighted(0.9)).prop_map(|(allowed, current)| Event::Budget { allowed, current }),
         3 => select(vec![1, 5, 10, 30, 60, 600]).prop_map(Event::Pass),
+        1 => (0_u64..300, proptest::option::weighted(0.3, 0_u64..300), prop::bool::weighted(0.3)).prop_map(
+            |(until, delete_blocked, forced)| Event::Tighten {
+                until,
+                delete_blocked,
+                force: if forced { Force::Forced } else { Force::Planned },
+            },
+        ),
     ];
     prop::collection::vec(event, 0..60)
 }
@@ -81,13 +92,17 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 #[derive(Debug)]
 struct Story {
     bench: Bench,
-    in_flight: Vec<PodRef>,
-    accepted: BTreeSet<Uid>,
-    denied: bool,
-    forced: bool,
+    /// What was asked for, and under which limits.
+    in_flight: Vec<(Removal, Limits)>,
+    accepted: BTreeMap<Uid, (How, Limits)>,
+    denied: BTreeMap<Uid, How>,
+    limits: Limits,
+    /// Since when a forced drain is looked at under these limits.
+    looked: Option<Instant>,
     own: bool,
     number: usize,
     deleted: usize,
+    hastened: usize,
 }
 
 /// How a story ended.
@@ -102,16 +117,25 @@ enum End {
 }
 
 impl Story {
-    fn new(kinds: &[&str], is_forced: bool, own: bool) -> Self {
-        let policy = if is_forced { forced() } else { planned() };
+    fn new(kinds: &[&str], policy: DrainPolicy, own: bool) -> Self {
+        let limits = policy.limits;
         let mut bench = Bench::new(DrainPolicy { own_pod: own.then(|| uid("web-0")), ..policy });
         bench.view.apply(Change::DaemonSet(uid("agent")));
         for (number, kind) in kinds.iter().enumerate() {
             bench.put(of_kind(kind, number));
         }
-        let number = kinds.len();
-        let (in_flight, accepted) = (Vec::new(), BTreeSet::new());
-        Self { bench, in_flight, accepted, denied: false, forced: is_forced, own, number, deleted: 0 }
+        Self {
+            bench,
+            in_flight: Vec::new(),
+            accepted: BTreeMap::new(),
+            denied: BTreeMap::new(),
+            limits,
+            looked: None,
+            own,
+            number: kinds.len(),
+            deleted: 0,
+            hastened: 0,
+        }
     }
 
     fn happens(&mut self, event: &Event) {
@@ -120,11 +144,12 @@ impl Story {
                 if self.in_flight.is_empty() {
                     return;
                 }
-                let pod = self.in_flight.swap_remove(which.index(self.in_flight.len()));
-                let there = self.bench.view.pods_on("od-1").any(|other| other.uid == pod.uid);
+                let (Removal { pod, how, .. }, under) = self.in_flight.swap_remove(which.index(self.in_flight.len()));
                 match answer {
-                    EvictAnswer::Accepted | EvictAnswer::Gone => drop(self.accepted.insert(pod.uid.clone())),
-                    EvictAnswer::Denied(_) => self.denied |= there,
+                    EvictAnswer::Accepted | EvictAnswer::Gone => {
+                        self.accepted.insert(pod.uid.clone(), (how, under));
+                    }
+                    EvictAnswer::Denied(_) => drop(self.denied.insert(pod.uid.clone(), how)),
                     EvictAnswer::Budget { .. }
                     | EvictAnswer::Overloaded { .. }
                     | EvictAnswer::MultipleBudgets
@@ -137,7 +162,7 @@ impl Story {
             }
             Event::Going(which) => {
                 if let Some(name) = self.one_of_the_pods(*which) {
-                    self.bench.going(&name);
+                    self.goes(&name);
                 }
             }
             Event::Gone(which) => {
@@ -155,7 +180,40 @@ impl Story {
                 self.bench.budget(BudgetSnapshot { resource_version, current: *current, ..budget("web", *allowed) });
             }
             Event::Pass(seconds) => self.bench.pass(secs(*seconds)),
+            Event::Tighten { until, delete_blocked, force } => self.is_tightened(*until, *delete_blocked, *force),
         }
+    }
+
+    fn is_tightened(&mut self, until: u64, delete_blocked: Option<u64>, force: Force) {
+        let before = self.limits;
+        self.bench.machine.tighten(limits(until, delete_blocked, force));
+        self.limits.until = before.until.min(second(until));
+        if let Some(at) = delete_blocked.map(second)
+            && before.delete_blocked.is_none_or(|before| at < before)
+        {
+            self.limits.delete_blocked = Some(at);
+        }
+        if force == Force::Forced {
+            self.limits.force = force;
+        }
+        if self.limits != before {
+            self.looked = None;
+        }
+    }
+
+    /// The kubelet has told a pod to stop. What time it has is never made longer.
+    fn goes(&mut self, name: &str) {
+        let seen = self.bench.view.pods_on("od-1").find(|pod| &*pod.name == name).cloned();
+        self.bench.going(name);
+        let now = self.bench.view.pods_on("od-1").find(|pod| &*pod.name == name).cloned();
+        let (Some(seen), Some(now)) = (seen, now) else { return };
+        let grace = match self.accepted.get(&now.uid) {
+            Some((How::Evict(Some(grace)) | How::Delete(grace), _)) => *grace,
+            Some((How::Evict(None), _)) | None => now.grace,
+        };
+        let ends = noon() + self.bench.now.0 + grace;
+        let deletion = Some(seen.deletion.map_or(ends, |before| before.min(ends)));
+        self.bench.put(PodSnapshot { deletion, ..PodSnapshot::clone(&now) });
     }
 
     fn one_of_the_pods(&self, which: Index) -> Option<String> {
@@ -174,15 +232,27 @@ impl Story {
     fn looks(&mut self) -> Result<Option<End>, TestCaseError> {
         let to_go = self.to_go();
         let now = self.bench.now;
-        let until = if self.forced { second(110) } else { second(3_600) };
+        let forced = self.limits.force == Force::Forced;
+        if forced {
+            self.looked.get_or_insert(now);
+        }
+        // Whatever little time is left, some is.
+        let until = self.looked.map_or(self.limits.until, |looked| self.limits.until.max(looked + secs(10)));
+        let denied: Vec<How> = to_go.iter().filter_map(|name| self.denied.get(&uid(name))).copied().collect();
+        let for_good = |how: &How| matches!(how, How::Delete(_)) || self.limits.delete_blocked.is_none();
+        let hopeless = if forced {
+            denied.len() == to_go.len() && denied.iter().all(for_good)
+        } else {
+            denied.iter().any(for_good)
+        };
         self.bench.overdue();
         match self.bench.observe() {
             Next::Work { removals, wake } => {
                 prop_assert!(!to_go.is_empty(), "work without pods");
-                prop_assert!(now < until && !self.denied, "work past the end");
+                prop_assert!(now < until && !hopeless, "work past the end");
                 prop_assert!(now < wake && wake <= until, "{:?} is no time to look again at {:?}", wake, now);
                 for removal in removals {
-                    self.is_asked(&removal, &to_go)?;
+                    self.is_asked(&removal, &to_go, until)?;
                 }
                 prop_assert!(self.in_flight.len() <= 32);
                 Ok(None)
@@ -193,6 +263,7 @@ impl Story {
             }
             Next::Empty { own_pod_left: true } => {
                 prop_assert_eq!(to_go, ["web-0"]);
+                prop_assert_eq!(self.limits.delete_blocked, None, "it can be deleted");
                 Ok(Some(End::OwnPodLeft))
             }
             Next::Failed(blocked) => {
@@ -200,9 +271,9 @@ impl Story {
                 let there = |name: &str| to_go.iter().any(|other| other == name);
                 prop_assert!(blocked.iter().all(|blocked| there(&blocked.pod.name)));
                 let refused = |name: &String| name.starts_with("bare") || name.starts_with("opted-out");
-                if !self.forced && to_go.iter().any(refused) {
+                if !forced && to_go.iter().any(refused) {
                     Ok(Some(End::NotEvictable))
-                } else if self.denied {
+                } else if hopeless {
                     Ok(Some(End::Denied))
                 } else {
                     prop_assert!(now >= until, "failed at {:?}: {:?}", now, blocked);
@@ -213,25 +284,46 @@ impl Story {
         }
     }
 
-    fn is_asked(&mut self, removal: &Removal, to_go: &[String]) -> Result<(), TestCaseError> {
-        let Removal { pod, grace, delete, loses: _ } = removal;
+    fn is_asked(&mut self, removal: &Removal, to_go: &[String], until: Instant) -> Result<(), TestCaseError> {
+        let Removal { pod, how, loses: _ } = removal;
+        let (limits, now) = (self.limits, self.bench.now);
         let seen = self.bench.view.pods_on("od-1").find(|seen| seen.uid == pod.uid);
         let Some(seen) = seen else { return Err(TestCaseError::fail(format!("{pod} is not there"))) };
         prop_assert!(to_go.contains(&pod.name.to_string()), "{} ought to stay", pod);
-        prop_assert!(seen.deletion.is_none(), "{} is going already", pod);
-        prop_assert!(!self.in_flight.contains(pod), "{} is asked for twice at the same time", pod);
-        prop_assert!(!self.accepted.contains(&pod.uid), "{} was accepted already", pod);
-        let own_last = !self.own || &*pod.name != "web-0" || to_go.len() == 1;
-        prop_assert!(own_last, "the own pod goes before the others");
-        if self.forced {
-            prop_assert!(!delete || self.bench.now >= second(60), "{} is deleted too early", pod);
-            let left = second(110).since(self.bench.now);
-            prop_assert!(grace.unwrap_or(seen.grace) <= left, "{} has more time than there is", pod);
+        let in_flight = self.in_flight.iter().any(|(removal, _)| removal.pod == *pod);
+        prop_assert!(!in_flight, "{} is asked for twice at the same time", pod);
+        let forced = limits.force == Force::Forced;
+        let accepted = self.accepted.get(&pod.uid);
+        if let Some(ends) = seen.deletion {
+            prop_assert!(forced && ends > noon() + limits.until.0.max(now.0), "{} is going already", pod);
+            prop_assert!(accepted.is_none_or(|(_, under)| *under != limits), "{} was told so already", pod);
+            prop_assert!(matches!(how, How::Evict(_)), "{} is going, and deleted", pod);
+            self.hastened += 1;
         } else {
-            prop_assert!(!delete && grace.is_none(), "{} is not simply evicted", pod);
+            prop_assert!(accepted.is_none(), "{} was accepted already", pod);
         }
-        self.deleted += usize::from(*delete);
-        self.in_flight.push(pod.clone());
+        let own_turn = to_go.len() == 1 || (forced && now + secs(20) >= until);
+        prop_assert!(!self.own || &*pod.name != "web-0" || own_turn, "the own pod goes before the others");
+        let grace = match how {
+            How::Evict(None) => seen.grace,
+            How::Evict(Some(grace)) => *grace,
+            How::Delete(grace) => {
+                let due = limits.delete_blocked.is_some_and(|at| now >= at);
+                prop_assert!(due, "{} is deleted too early", pod);
+                self.deleted += 1;
+                *grace
+            }
+        };
+        if forced {
+            let left = limits.until.since(now).max(secs(1));
+            prop_assert!(grace <= left, "{} has more time than there is", pod);
+            let cut = grace < seen.grace;
+            prop_assert!(!cut || grace + secs(2) > left, "{} has less time than there is", pod);
+            prop_assert!(!grace.is_zero(), "{} has none", pod);
+        } else {
+            prop_assert!(grace == seen.grace, "{} is hurried", pod);
+        }
+        self.in_flight.push((removal.clone(), limits));
         Ok(())
     }
 
@@ -247,23 +339,28 @@ impl Story {
     }
 }
 
-fn stories() -> impl Strategy<Value = (Vec<&'static str>, bool, bool, Vec<Event>)> {
-    (prop::collection::vec(select(KINDS.to_vec()), 0..9), any::<bool>(), any::<bool>(), events())
+fn policies() -> impl Strategy<Value = DrainPolicy> {
+    prop_oneof![2 => Just(planned()), 2 => Just(forced()), 1 => Just(scheduled())]
+}
+
+fn stories() -> impl Strategy<Value = (Vec<&'static str>, DrainPolicy, bool, Vec<Event>)> {
+    (prop::collection::vec(select(KINDS.to_vec()), 0..9), policies(), any::<bool>(), events())
 }
 
 #[test]
 fn the_generated_stories_reach_every_end() {
     let mut ends: BTreeMap<End, usize> = BTreeMap::new();
-    let mut deleted = 0;
-    for (kinds, is_forced, own, events) in samples(stories(), 1_500) {
-        let mut story = Story::new(&kinds, is_forced, own);
+    let (mut deleted, mut hastened) = (0, 0);
+    for (kinds, policy, own, events) in samples(stories(), 3_000) {
+        let mut story = Story::new(&kinds, policy, own);
         *ends.entry(story.goes_on(&events).unwrap()).or_default() += 1;
         deleted += story.deleted;
+        hastened += story.hastened;
     }
     for end in [End::Empty, End::OwnPodLeft, End::Denied, End::Deadline, End::NotEvictable] {
         assert!(ends.get(&end).is_some_and(|often| *often >= 10), "{end:?} in {ends:?}");
     }
-    assert!(deleted >= 100, "{deleted} pods deleted");
+    assert!(deleted >= 100 && hastened >= 100, "{deleted} pods deleted, {hastened} told twice");
 }
 
 /// What happens to a budget's pods while no time passes.
@@ -279,8 +376,8 @@ proptest! {
     #![proptest_config(config(512))]
 
     #[test]
-    fn whatever_happens_each_pod_is_asked_for_as_it_ought_to_be((kinds, is_forced, own, events) in stories()) {
-        Story::new(&kinds, is_forced, own).goes_on(&events)?;
+    fn whatever_happens_each_pod_is_asked_for_as_it_ought_to_be((kinds, policy, own, events) in stories()) {
+        Story::new(&kinds, policy, own).goes_on(&events)?;
     }
 
     #[test]
@@ -339,9 +436,9 @@ proptest! {
     #[test]
     fn a_drain_in_which_every_pod_goes_when_asked_ends_empty(
         kinds in prop::collection::vec(select(KINDS.to_vec()), 0..50),
-        is_forced in any::<bool>(),
+        policy in policies(),
     ) {
-        let mut story = Story::new(&kinds, is_forced, false);
+        let mut story = Story::new(&kinds, policy, false);
         let expected: BTreeSet<String> = story.to_go().into_iter().collect();
         let evicted = story.bench.let_go();
         prop_assert_eq!(evicted.len(), expected.len(), "none is asked for twice");

@@ -10,6 +10,7 @@ mod drain_budgets;
 mod drain_forced;
 mod drain_machine;
 mod drain_properties;
+mod drain_terms;
 mod exposure;
 mod judge;
 mod judge_pods;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spot_core::NodeSnapshot;
-use spot_core::drain::machine::{DrainPolicy, Machine, Next, Overdue, Removal};
+use spot_core::drain::machine::{DrainPolicy, How, Machine, Next, Overdue, Removal};
 use spot_core::drain::plan::{DrainRules, Force};
 use spot_core::error::{BlockedPod, ErrorClass, PortError};
 use spot_core::interruption::Limits;
@@ -36,6 +36,11 @@ pub(crate) fn planned() -> DrainPolicy {
 /// A forced drain that has 110 seconds and obeys budgets for 60.
 pub(crate) fn forced() -> DrainPolicy {
     DrainPolicy { limits: limits(110, Some(60), Force::Forced), ..planned() }
+}
+
+/// A forced drain that has half an hour, and never deletes.
+pub(crate) fn scheduled() -> DrainPolicy {
+    DrainPolicy { limits: limits(1_800, None, Force::Forced), ..planned() }
 }
 
 /// Limits at these seconds after the beginning.
@@ -98,7 +103,7 @@ impl Bench {
     pub(crate) fn evicts(&mut self) -> Vec<String> {
         let (removals, _) = self.work();
         let name = |removal: Removal| {
-            assert!(!removal.delete, "{} is deleted", removal.pod);
+            assert!(matches!(removal.how, How::Evict(_)), "{} is deleted", removal.pod);
             removal.pod.name.to_string()
         };
         removals.into_iter().map(name).collect()
