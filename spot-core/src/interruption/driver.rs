@@ -360,7 +360,7 @@ impl<'a> Driver<'a> {
                 });
                 Handled::Done
             }
-            Rescued::Emptied | Rescued::Undone(_) | Rescued::Refused | Rescued::Vanished => Handled::Done,
+            Rescued::Emptied | Rescued::Undone | Rescued::Refused | Rescued::Vanished => Handled::Done,
         };
         for delivery in self.desk.close_all(&Waits::Node(node.uid.clone())) {
             self.settle(delivery, handled);

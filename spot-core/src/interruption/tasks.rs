@@ -253,7 +253,7 @@ impl Interruptions {
             }
             Err(Rescued::NotLeader) => Event::NotLeader,
             Err(Rescued::NotEmptied(_) | Rescued::Stopped) => Event::Answered(message, Handled::Later),
-            Err(Rescued::Emptied | Rescued::Undone(_) | Rescued::Refused | Rescued::OurOwn | Rescued::Vanished) => {
+            Err(Rescued::Emptied | Rescued::Undone | Rescued::Refused | Rescued::OurOwn | Rescued::Vanished) => {
                 Event::Answered(message, Handled::Done)
             }
         }
