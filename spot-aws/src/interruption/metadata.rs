@@ -25,7 +25,7 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use spot_core::claim::InstanceId;
 use spot_core::error::{ErrorClass, PortError, chain};
-use spot_core::interruption::{Delivery, Handled, Ignored, Source, Told};
+use spot_core::interruption::{Delivery, Handled, Source, Told};
 use spot_core::ports::{Clock, Instant, NoticeSource, Observer};
 use spot_core::progress::Progress;
 use tracing::warn;
@@ -40,9 +40,6 @@ pub const ENDPOINT: &str = "http://169.254.169.254";
 
 /// The pause between two polls: what AWS recommends for the warning of an interruption is five seconds.
 const POLL: Duration = Duration::from_secs(2);
-
-/// What is wrong for longer is told again after so long.
-const REMINDER: Duration = Duration::from_mins(1);
 
 /// What the source of a machine's notices needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,8 +65,6 @@ struct State {
     ledger: Ledger,
     /// When each document is asked for next.
     due: BTreeMap<Document, Instant>,
-    /// What could not be made use of, and when that was told last.
-    told: Vec<(Document, Ignored, Instant)>,
 }
 
 impl Metadata {
@@ -130,16 +125,12 @@ impl Metadata {
     fn read(&self, document: Document, text: Option<&str>) -> Vec<Delivery> {
         let (announced, unusable) = text.map_or_else(Default::default, |text| document.read(text));
         let (now, instant) = (self.clock.now(), self.clock.instant());
+        for (why, what) in unusable {
+            let told = Told::Ignored { source: Source::Metadata, why, what: format!("{document}: {what}") };
+            self.observer.observe(now, &Progress::Interruption(told));
+        }
         let mut state = self.state();
         state.due.insert(document, instant + document.pause());
-        for (why, what) in unusable {
-            state.told.retain(|(.., at)| instant.since(*at) < REMINDER);
-            if state.told.iter().all(|(of, same, _)| (*of, *same) != (document, why)) {
-                state.told.push((document, why, instant));
-                let told = Told::Ignored { source: Source::Metadata, why, what: format!("{document}: {what}") };
-                self.observer.observe(now, &Progress::Interruption(told));
-            }
-        }
         state.ledger.sight(document, announced, &self.instance, (now, instant))
     }
 }
