@@ -241,8 +241,8 @@ impl Requests {
             }
             let request = call.request()?.map(Body::from);
             on_the_wire.store(true, Ordering::Relaxed);
-            let late = self.clock.instant() + longest;
-            self.before(late, self.exchange(call, request)).await.unwrap_or_else(|| Err(timed_out(call)))
+            let end = self.clock.instant() + longest;
+            self.before(end, self.exchange(call, request)).await.unwrap_or_else(|| Err(timed_out(call)))
         };
         let answered = self.before(by, self.while_valid(write, sent)).await;
         match answered {
