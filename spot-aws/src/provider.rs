@@ -26,8 +26,8 @@ use crate::group;
 use crate::instance::{FleetId, Keeper};
 #[cfg(feature = "queue")]
 use crate::interruption::queue::{Queue, QueueSettings};
-pub(crate) use crate::lock;
 use crate::load_balancer::Balancing;
+pub(crate) use crate::lock;
 use crate::maintain::Fleet;
 use crate::survey::{Contradiction, Known, Rules, Survey};
 use crate::terminate::Terminated;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use spot_core::capacity::{CapacityLabels, Class, Said};
 use spot_core::claim::{InstanceId, Machine, Owner};
-use spot_core::cloud::{self, CloudFact, CloudFacts};
+use spot_core::cloud::{self, CloudFact, CloudFacts, GroupKind};
 use spot_core::node::{Node, NodeRef, NodeSnapshot, Uid, key};
 use spot_core::reason::{Reason, ReasonKind};
 
@@ -14,7 +14,7 @@ use crate::describe::Membership;
 use crate::error::{CallError, Kind};
 use crate::group::{Group, Shrinking};
 use crate::instance::{CLUSTER_TAG, FleetId, Instance, Keeper};
-use crate::maintain::Fleet;
+use crate::maintain::{Fleet, Target};
 use crate::provider::Identity;
 
 /// By which rules a machine is a node's own.
@@ -254,7 +254,8 @@ impl<'a> Survey<'a> {
                 refusals.extend(further(&group.name));
                 // As a whole: which of its members go is for the judgement to add up.
                 let desired = self.shrinking.get(group.name.as_str())?.desired();
-                Some(cloud::Group { id: group.name.clone(), desired, floor: group.min, weight: member.weight })
+                let (id, floor, weight) = (group.name.clone(), group.min, member.weight);
+                Some(cloud::Group { id, desired, floor, weight, kind: GroupKind::Group })
             }
             Kept::Fleet(fleet) => {
                 refusals.extend(fleet.refusal());
@@ -263,8 +264,9 @@ impl<'a> Survey<'a> {
                     Ok(weight) => {
                         let members = self.known.members.get(&fleet.id);
                         refusals.extend(members.and_then(|members| fleet.without(id, members, &BTreeSet::new()).err()));
-                        let desired = fleet.target.total;
-                        Some(cloud::Group { id: fleet.id.to_string(), desired, floor: 0, weight })
+                        let Target { total: desired, on_demand } = fleet.target;
+                        let (id, kind) = (fleet.id.to_string(), GroupKind::Fleet { on_demand });
+                        Some(cloud::Group { id, desired, floor: 0, weight, kind })
                     }
                     Err(refusal) => {
                         refusals.push(refusal);

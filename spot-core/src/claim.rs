@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::cloud::{Group, GroupKind};
 use crate::node::Uid;
 
 /// Whose retirement it is. Recovery takes up only its own.
@@ -141,6 +142,19 @@ pub struct FleetBefore {
     pub fleet: String,
     /// Its target.
     pub target: u32,
+    /// How much of that was to be on-demand.
+    pub on_demand: u32,
+}
+
+impl FleetBefore {
+    /// What this group wants now; none if it is no fleet.
+    #[must_use]
+    pub fn of(group: &Group) -> Option<Self> {
+        match group.kind {
+            GroupKind::Fleet { on_demand } => Some(Self { fleet: group.id.clone(), target: group.desired, on_demand }),
+            GroupKind::Group => None,
+        }
+    }
 }
 
 impl Claim {

@@ -31,6 +31,20 @@ pub struct Group {
     pub floor: u32,
     /// How much of that this machine is.
     pub weight: u32,
+    /// How it comes to want less.
+    pub kind: GroupKind,
+}
+
+/// How a group comes to want less when a machine goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupKind {
+    /// By the machine's deletion.
+    Group,
+    /// It is a fleet: it is told so first.
+    Fleet {
+        /// How much of what it wants is to be on-demand.
+        on_demand: u32,
+    },
 }
 
 /// What the cloud says of all nodes; a node that is not in it is of unknown class.

@@ -20,6 +20,7 @@ pub use permit::{DeletableNode, DoomedPod, RetiredNode};
 use release::{BackingOff, Freed};
 
 use crate::claim::{Claim, Machine, Owner};
+use crate::cloud::Group;
 use crate::drain::plan::{DrainRules, Force};
 use crate::error::{Cause, ErrorClass, Failure, PortError, chain};
 use crate::interruption::{Hold, Terms};
@@ -121,6 +122,8 @@ impl Default for RetireSettings {
 pub(crate) struct Target {
     pub(crate) node: Arc<NodeSnapshot>,
     pub(crate) machine: Machine,
+    /// The group that keeps it.
+    pub(crate) group: Option<Group>,
 }
 
 /// How a retirement ended.
@@ -250,6 +253,10 @@ impl Retirer<'_> {
             }
             Err(halt) => self.halted(&node, halt, &job.owner(), job.claimed()).await,
         };
+        let stays = matches!(end, End::Released(_) | End::Undone | End::Postponed | End::Paused);
+        if stays && job.was_detached() {
+            self.attach(job.node()).await;
+        }
         let deleted = match end {
             // Counted even if an earlier process may have counted it: rather one too many than a limit that a kill voids.
             End::Retired => true,

@@ -33,10 +33,11 @@ struct ClaimText {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct FleetText {
     fleet: String,
     target: u32,
+    on_demand: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -70,10 +71,11 @@ pub(crate) fn encode(claim: &Claim) -> String {
         own_pod_left: claim.own_pod_left,
         restored: claim.restored,
         until: claim.until.map(|until| until.to_string()),
-        fleet_before: claim
-            .fleet_before
-            .as_ref()
-            .map(|FleetBefore { fleet, target }| FleetText { fleet: fleet.clone(), target: *target }),
+        fleet_before: claim.fleet_before.as_ref().map(|before| FleetText {
+            fleet: before.fleet.clone(),
+            target: before.target,
+            on_demand: before.on_demand,
+        }),
     };
     json(&text)
 }
@@ -118,7 +120,11 @@ fn read(text: &str) -> Result<Claim, String> {
         own_pod_left: text.own_pod_left,
         restored: text.restored,
         until: text.until.map(|until| until.parse()).transpose().map_err(|_| "`until` is not a time")?,
-        fleet_before: text.fleet_before.map(|FleetText { fleet, target }| FleetBefore { fleet, target }),
+        fleet_before: text.fleet_before.map(|FleetText { fleet, target, on_demand }| FleetBefore {
+            fleet,
+            target,
+            on_demand,
+        }),
     })
 }
 
@@ -154,7 +160,7 @@ mod tests {
         let step = prop::sample::select(ClaimStep::ALL.to_vec());
         let text = || any::<[char; 5]>().prop_map(String::from_iter);
         let until = prop::option::of(times());
-        let before = prop::option::of((text(), any::<u32>()));
+        let before = prop::option::of((text(), any::<(u32, u32)>()));
         let flags = any::<(bool, bool, bool)>();
         (owner, text(), machine, text(), step, flags, prop::option::of(text()), times(), until, before).prop_map(
             |(owner, node, machine, boot_id, step, (cordoned, own_pod_left, restored), taint, since, until, before)| {
@@ -170,7 +176,7 @@ mod tests {
                     own_pod_left,
                     restored,
                     until,
-                    fleet_before: before.map(|(fleet, target)| FleetBefore { fleet, target }),
+                    fleet_before: before.map(|(fleet, (target, on_demand))| FleetBefore { fleet, target, on_demand }),
                 }
             },
         )

@@ -182,7 +182,7 @@ impl Interruptions {
             let Some(snapshot) = live.view().node(node.uid.as_str()).map(Arc::clone) else {
                 return Event::Rescued { node, end: Rescued::Vanished, cordoned, awaited: None };
             };
-            let target = Target { node: snapshot, machine: Machine::Instance(instance.clone()) };
+            let target = Target { node: snapshot, machine: Machine::Instance(instance.clone()), group: None };
             let gate = async {
                 if !cordoned {
                     let Origin { kind, sent } = origin.get();
@@ -244,7 +244,7 @@ impl Interruptions {
         let Some(snapshot) = live.view().node(node.uid.as_str()).map(Arc::clone) else {
             return Event::Answered(message, Handled::Done);
         };
-        let target = Target { node: snapshot, machine: Machine::Instance(instance) };
+        let target = Target { node: snapshot, machine: Machine::Instance(instance), group: None };
         match self.retirer(&*live, stop).cordon(target, &terms).await {
             Ok(()) => {
                 let Origin { kind, sent } = origin.get();

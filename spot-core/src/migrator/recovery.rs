@@ -1,6 +1,10 @@
 //! What an earlier process left: finished or released, oldest first, one at a time.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future;
 
 use super::run::Run;
 use super::run_error;
@@ -9,12 +13,17 @@ use crate::claim::{ClaimStep, Machine, Owner};
 use crate::cloud::InstanceState;
 use crate::decision::{self, KnownNodes};
 use crate::drain::plan::Force;
-use crate::error::{Cause, Failure, RunError, chain};
+use crate::error::{Cause, ErrorClass, Failure, RunError, chain};
 use crate::node::{ClaimAnnotation, Node, NodeSnapshot};
 use crate::progress::{Halted, Outcome, Progress, Step};
 use crate::retire::release::{BackingOff, Freed};
 use crate::retire::{End, Purpose, Retirement, Target, record};
 use crate::wait::{REQUEST, within};
+
+/// How late a cloud may tell that an instance is on its way out: EC2 was seen to be half a minute behind.
+const TELLING: Duration = Duration::from_mins(1);
+/// How often it is asked meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// What is to become of a leftover.
 enum Leftover {
@@ -111,7 +120,7 @@ impl Run<'_> {
         }
         if let Some(claim) = claim.filter(|claim| claim.is_departing() && claim.boot_id == node.boot_id) {
             // Whatever the cloud names now, or does not name any more: what was deleted is followed to its end.
-            let target = Target { node: Arc::clone(node), machine: claim.machine.clone() };
+            let target = Target { node: Arc::clone(node), machine: claim.machine.clone(), group: None };
             if self.is_going(node, &target.machine).await? {
                 return Ok(Leftover::Await(target));
             }
@@ -146,21 +155,31 @@ impl Run<'_> {
         Ok(Leftover::Resume(target))
     }
 
-    /// Whether the deletion that a claim announces was accepted.
+    /// Whether the deletion that a claim announces was accepted. That the machine runs on is believed only when the cloud
+    /// would have told otherwise by now: to ask once more has a group want less once more.
     async fn is_going(&self, node: &NodeSnapshot, machine: &Machine) -> Result<bool, RunError> {
         let Machine::Instance(instance) = machine else { return Ok(node.deleting_since.is_some()) };
-        let by = self.ports.clock.instant() + REQUEST;
-        let state =
-            within(self.ports, by, "asking for the instance", self.ports.cloud.instance_state(instance, by)).await;
-        match state {
-            Ok(InstanceState::Running) => Ok(false),
-            Ok(InstanceState::ShuttingDown | InstanceState::Held(_) | InstanceState::Gone) => Ok(true),
-            // Unknown is departing: nothing is taken back.
-            Err(error) if error.class == crate::error::ErrorClass::NotLeader => Err(run_error(error, RunError::Cloud)),
-            Err(error) => {
-                let node = Some(node.reference());
-                self.tell(&Progress::Problem { node, class: error.class, what: chain(&error) });
-                Ok(true)
+        let Self { ports, .. } = self;
+        let told = ports.clock.instant() + TELLING;
+        loop {
+            let now = ports.clock.instant();
+            let by = now + REQUEST;
+            match within(ports, by, "asking for the instance", ports.cloud.instance_state(instance, by)).await {
+                Ok(InstanceState::Running) if now >= told => return Ok(false),
+                // It is followed, then, as far as that goes.
+                Ok(InstanceState::Running) if self.stop.is_set() => return Ok(true),
+                Ok(InstanceState::Running) => {
+                    let timer = ports.clock.sleep_until(told.min(now + LOOK_AGAIN));
+                    future::select(pin!(timer), pin!(self.stop.wait())).await;
+                }
+                Ok(InstanceState::ShuttingDown | InstanceState::Held(_) | InstanceState::Gone) => return Ok(true),
+                // Unknown is departing: nothing is taken back.
+                Err(error) if error.class == ErrorClass::NotLeader => return Err(run_error(error, RunError::Cloud)),
+                Err(error) => {
+                    let node = Some(node.reference());
+                    self.tell(&Progress::Problem { node, class: error.class, what: chain(&error) });
+                    return Ok(true);
+                }
             }
         }
     }

@@ -341,8 +341,8 @@ impl<'a> Run<'a> {
 
     /// The node with its machine; none where the cloud can't name it, for which the judgement has a reason.
     pub(super) fn target(&self, node: &Node) -> Option<Target> {
-        let machine = self.cloud.of(node.uid.as_str())?.machine.clone()?;
-        Some(Target { node: Arc::clone(node), machine })
+        let fact = self.cloud.of(node.uid.as_str())?;
+        Some(Target { node: Arc::clone(node), machine: fact.machine.clone()?, group: fact.group.clone() })
     }
 
     /// Asks the cloud, unless it was asked since the machines last changed and nothing was in doubt.

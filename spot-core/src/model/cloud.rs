@@ -8,15 +8,15 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::capacity::Class;
-use crate::claim::{InstanceId, Machine};
-use crate::cloud::{CloudFact, CloudFacts, Deletion, Freshness, Group as CloudGroup, InstanceState};
+use crate::claim::{FleetBefore, InstanceId, Machine};
+use crate::cloud::{CloudFact, CloudFacts, Deletion, Freshness, Group as CloudGroup, GroupKind, InstanceState};
 use crate::error::{ErrorClass, PortError};
-use crate::node::{Effect, NodeRef, NodeSnapshot, key};
+use crate::node::{Effect, Node as _, NodeRef, NodeSnapshot, key};
 use crate::ports::{CloudProvider, Instant, Write};
 use crate::reason::{Reason, ReasonKind};
 use crate::retire::RetiredNode;
 
-use super::process::Process;
+use super::process::{Process, ProcessId};
 use super::record::{Answer, Call, Fact};
 use super::settings::MachineKind;
 use super::spec::NodeSpec;
@@ -46,6 +46,8 @@ pub(super) struct Instance {
     pub(super) orphans: BTreeSet<PodId>,
     pub(super) refusals: Vec<Reason>,
     deleted_at: Option<Instant>,
+    /// The process that had it deleted.
+    asked_by: Option<ProcessId>,
 }
 
 impl Instance {
@@ -61,6 +63,8 @@ pub struct Group {
     pub desired: u32,
     /// The capacity below which it refuses to go.
     pub floor: u32,
+    /// Whether it is a fleet.
+    pub is_fleet: bool,
 }
 
 impl World {
@@ -94,6 +98,7 @@ impl World {
             orphans: BTreeSet::new(),
             refusals: Vec::new(),
             deleted_at: None,
+            asked_by: None,
         });
         no
     }
@@ -179,6 +184,7 @@ impl World {
             desired: group.desired,
             floor: group.floor,
             weight: 1,
+            kind: if group.is_fleet { GroupKind::Fleet { on_demand: group.desired } } else { GroupKind::Group },
         });
         Some(CloudFact { class: instance.class, machine: Some(machine), group, refusals })
     }
@@ -193,7 +199,7 @@ impl World {
         }
     }
 
-    fn delete_instance(&mut self, retired: &RetiredNode) -> Result<Deletion, PortError> {
+    fn delete_instance(&mut self, retired: &RetiredNode, process: ProcessId) -> Result<Deletion, PortError> {
         let node = retired.node();
         let refused = |why: String| Err(PortError::new(ErrorClass::Permanent, why));
         let no = match (retired.instance(), self.settings.machines) {
@@ -228,6 +234,12 @@ impl World {
             return refused(format!("two nodes claim {}", instance.id));
         }
         if instance.life != Life::Running {
+            // a process that has asked knows it; another one is told late, and its request lowers the group once more
+            let asked_twice = self.seen_state(instance) == InstanceState::Running && instance.asked_by != Some(process);
+            let group = instance.spec.group.clone().filter(|_| asked_twice);
+            if let Some(group) = group.and_then(|group| self.groups.get_mut(&group)) {
+                group.desired = group.desired.saturating_sub(1);
+            }
             return Ok(Deletion::Accepted);
         }
         if let Some(refusal) = instance.refusals.first() {
@@ -236,6 +248,20 @@ impl World {
         let group = instance.spec.group.as_ref().and_then(|group| self.groups.get(group));
         if group.is_some_and(|group| group.desired <= group.floor) {
             return refused(format!("ValidationError: the group of {} is at its minimum size", instance.id));
+        }
+        // what a process that died here has lowered already could not be told otherwise
+        let fleet = instance.spec.group.as_ref().zip(group).filter(|(_, group)| group.is_fleet);
+        let recorded = current.and_then(|entry| entry.snapshot.claim().of(node.uid.as_str())?.fleet_before.clone());
+        if let Some((id, group)) = fleet {
+            let lowered = |other: &Instance| other.spec.group.as_ref() == Some(id) && other.asked_by == Some(process);
+            let knows = self.instances.iter().any(lowered);
+            let holds = |before: FleetBefore| before.fleet == *id && (knows || before.target == group.desired);
+            if !recorded.is_some_and(holds) {
+                return refused(format!("the fleet of {} wants something else than is recorded", instance.id));
+            }
+        }
+        if let Some(instance) = self.instances.get_mut(no.0) {
+            instance.asked_by = Some(process);
         }
         self.end_machine(no);
         Ok(Deletion::Accepted)
@@ -317,11 +343,17 @@ impl CloudProvider for Process {
         Ok(())
     }
 
+    async fn attach(&self, node: &NodeSnapshot, write: &Write) -> Result<(), PortError> {
+        write.permit()?;
+        self.call(Call::Attach { node: node.reference() }, write.by, |_: &mut World| Ok(((), Answer::Done))).await
+    }
+
     async fn delete_instance(&self, node: &RetiredNode, write: &Write) -> Result<Deletion, PortError> {
         write.permit()?;
         let call = Call::DeleteInstance { node: node.node().reference(), instance: node.instance().cloned() };
-        let effect =
-            |world: &mut World| world.delete_instance(node).map(|deletion| (deletion, Answer::Deletion(deletion)));
+        let effect = |world: &mut World| {
+            world.delete_instance(node, self.id()).map(|deletion| (deletion, Answer::Deletion(deletion)))
+        };
         self.call(call, write.by, effect).await
     }
 

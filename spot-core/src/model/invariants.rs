@@ -179,6 +179,7 @@ impl Checker {
                 | Call::LatestPods(_)
                 | Call::Survey { .. }
                 | Call::Detach { .. }
+                | Call::Attach { .. }
                 | Call::DeleteInstance { .. }
                 | Call::InstanceState(_)
                 | Call::Receive
@@ -382,6 +383,7 @@ const fn is_write(call: &Call) -> bool {
         | Call::DeleteNode(_)
         | Call::Remember(_)
         | Call::Detach { .. }
+        | Call::Attach { .. }
         | Call::DeleteInstance { .. } => true,
         Call::Open(_)
         | Call::Recall

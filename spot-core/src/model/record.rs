@@ -67,6 +67,11 @@ pub enum Call {
         /// Since when it carries the taint.
         tainted_at: Option<Timestamp>,
     },
+    /// `CloudProvider::attach`.
+    Attach {
+        /// The node.
+        node: NodeRef,
+    },
     /// `CloudProvider::delete_instance`.
     DeleteInstance {
         /// The node.
@@ -104,6 +109,7 @@ impl Call {
             Self::LatestPods(_) => "latest_pods",
             Self::Survey { .. } => "survey",
             Self::Detach { .. } => "detach",
+            Self::Attach { .. } => "attach",
             Self::DeleteInstance { .. } => "delete_instance",
             Self::InstanceState(_) => "instance_state",
             Self::Receive => "receive",

@@ -96,6 +96,11 @@ impl World {
         self.facts().get(self.effect_began..).unwrap_or_default()
     }
 
+    /// Has a group be a fleet, which has to be told to want less before a machine goes.
+    pub fn make_fleet(&mut self, group: &str) {
+        self.groups.entry(group.to_owned()).or_default().is_fleet = true;
+    }
+
     /// Gives a group a capacity below which it refuses to go.
     pub fn set_group_floor(&mut self, group: &str, floor: u32) {
         self.groups.entry(group.to_owned()).or_default().floor = floor;

@@ -4,6 +4,7 @@ mod departure;
 mod rescue;
 
 use std::pin::pin;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ pub(super) use rescue::Seizing;
 
 use super::permit::{DeletableNode, RetiredNode};
 use super::{CONFLICTS, Halt, Purpose, Retirer, Target, detachment, record};
-use crate::claim::{Claim, ClaimStep, Machine, Owner};
-use crate::cloud::Deletion;
+use crate::claim::{Claim, ClaimStep, FleetBefore, Machine, Owner};
+use crate::cloud::{Deletion, Freshness, Group};
 use crate::drain::driver::Evictions;
 use crate::drain::plan::{self, Force, PodVerdict};
 use crate::error::{Cause, ErrorClass, PortError, chain};
@@ -40,12 +41,18 @@ pub(super) struct Job<'a> {
     /// The node as it was last read or written.
     node: Arc<NodeSnapshot>,
     machine: Machine,
+    /// The group that keeps it.
+    group: Option<Group>,
+    /// What an earlier process recorded that the fleet wanted before.
+    fleet_before: Option<FleetBefore>,
     /// What we know to have done to it, even if the record of it is taken off.
     claim: Option<Claim>,
     /// Whether taint and cordon were put back since the taint was put on.
     restored: bool,
     /// Until when volumes are waited for, since they were first.
     volumes_until: Option<Instant>,
+    /// Whether load balancers were asked to let go of it.
+    detached: bool,
     /// Whether its deletion was asked for.
     deleting: bool,
     evictions: Evictions,
@@ -63,7 +70,7 @@ enum Asked {
 
 impl<'a> Job<'a> {
     pub(super) fn new(retirer: Retirer<'a>, target: Target, purpose: &'a Purpose) -> Self {
-        let Target { node, machine } = target;
+        let Target { node, machine, group } = target;
         let claim = record::ours(&node, &purpose.owner()).cloned();
         let awaited = retirer.awaited(&node, claim.as_ref(), purpose.force());
         Self {
@@ -72,11 +79,14 @@ impl<'a> Job<'a> {
             awaited,
             // An earlier process may have evicted pods that nobody sees here any more.
             evictions: Evictions { accepted: 0, possible: claim.is_some() },
+            fleet_before: claim.as_ref().and_then(|claim| claim.fleet_before.clone()),
             claim,
             node,
             machine,
+            group,
             restored: false,
             volumes_until: None,
+            detached: false,
             deleting: false,
         }
     }
@@ -95,6 +105,10 @@ impl<'a> Job<'a> {
 
     pub(super) const fn asked_for_deletion(&self) -> bool {
         self.deleting
+    }
+
+    pub(super) const fn was_detached(&self) -> bool {
+        self.detached
     }
 
     /// How many evictions were accepted, and what has to settle: none if certainly none was.
@@ -123,7 +137,8 @@ impl<'a> Job<'a> {
     /// Goes back to draining, and gives the watches time to show what a list has shown: the drain sees only what they
     /// have.
     async fn step_back(&mut self, pass: u32) -> Result<(), Halt> {
-        self.reach(Step::Drain, ClaimStep::Tainted).await?;
+        let before = self.fleet_before.clone();
+        self.reach(Step::Drain, ClaimStep::Tainted, before.as_ref()).await?;
         if pass >= PASSES {
             let why = Cause::Mismatch("pods land on it again and again, though it is cordoned");
             return Err(Halt::Failed(Step::Drain, why));
@@ -198,6 +213,7 @@ impl<'a> Job<'a> {
     }
 
     async fn detach(&mut self) -> Result<(), Halt> {
+        self.detached = true;
         let (drain, drain_max) = self.retirer.settings.load_balancer;
         let ports = self.retirer.ports;
         let by = ports.clock.instant() + drain + drain_max + REQUEST;
@@ -214,9 +230,9 @@ impl<'a> Job<'a> {
     }
 
     /// Records how far the work has come, provided nobody took the node back.
-    async fn reach(&mut self, step: Step, reached: ClaimStep) -> Result<(), Halt> {
+    async fn reach(&mut self, step: Step, reached: ClaimStep, before: Option<&FleetBefore>) -> Result<(), Halt> {
         let owner = self.purpose.owner();
-        self.write(step, |node| Ok(record::reaching(node, &owner, reached))).await
+        self.write(step, |node| Ok(record::reaching(node, &owner, reached, before))).await
     }
 
     /// A pause holds back what is planned, and nothing else; so does the hold, but for the answers to notices.
@@ -275,9 +291,28 @@ impl<'a> Job<'a> {
 
     /// Records that the deletion is about to be asked for, looks once more, and asks.
     async fn delete_unless_changed(&mut self) -> Result<Asked, Halt> {
-        self.reach(Step::Delete, ClaimStep::Deleting).await?;
+        // What an earlier process recorded stays: it may have lowered the fleet's target.
+        let before = match self.fleet_before.clone() {
+            Some(before) => Some(before),
+            None => self.fleet_now().await?,
+        };
+        self.reach(Step::Delete, ClaimStep::Deleting, before.as_ref()).await?;
         // Where the taint had to be put on again, load balancers have to see it again.
         if !self.restored && self.may_go().await? { self.ask_until_answered().await } else { Ok(Asked::TooLate) }
+    }
+
+    /// What the fleet that keeps the machine wants now, if one does: since the node was chosen, that may have changed.
+    async fn fleet_now(&self) -> Result<Option<FleetBefore>, Halt> {
+        if self.group.as_ref().and_then(FleetBefore::of).is_none() {
+            return Ok(None);
+        }
+        let Retirer { ports, live, .. } = self.retirer;
+        let by = ports.clock.instant() + REQUEST;
+        let (view, node) = (live.view(), self.node.reference());
+        let survey = ports.cloud.survey(view.nodes(), slice::from_ref(&node), Freshness::Cached, by);
+        let facts = within(ports, by, "asking the cloud about the machine's fleet", survey).await;
+        let facts = facts.map_err(|error| Halt::call(Step::Delete, error))?;
+        Ok(facts.of(node.uid.as_str()).and_then(|fact| FleetBefore::of(fact.group.as_ref()?)))
     }
 
     /// Has the machine deleted. An answer that is lost is asked for again; lost for good, the node is departing.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{Halt, is_deletion_taint, seconds};
-use crate::claim::{BackOff, Claim, ClaimStep, Machine, Owner};
+use crate::claim::{BackOff, Claim, ClaimStep, FleetBefore, Machine, Owner};
 use crate::decision;
 use crate::node::{ClaimAnnotation, Effect, Node, NodeSnapshot, Taint, key};
 use crate::ports::{Edit, NodeChange};
@@ -153,9 +153,18 @@ pub(super) fn seizing(
     }
 }
 
-/// The record with another step; nothing if that is where it stands.
-pub(super) fn reaching(node: &NodeSnapshot, owner: &Owner, step: ClaimStep) -> NodeChange {
-    edited(node, owner, |claim| claim.step = step)
+/// The record with another step, and what the fleet that keeps the machine wanted before; nothing if that is where it
+/// stands.
+pub(super) fn reaching(
+    node: &NodeSnapshot,
+    owner: &Owner,
+    step: ClaimStep,
+    fleet_before: Option<&FleetBefore>,
+) -> NodeChange {
+    edited(node, owner, |claim| {
+        claim.step = step;
+        claim.fleet_before = fleet_before.cloned();
+    })
 }
 
 /// The record that says that the migrator's own pod is all that is left.

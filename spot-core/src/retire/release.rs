@@ -74,6 +74,16 @@ impl Retirer<'_> {
         }
     }
 
+    /// Has load balancers take a machine back that stays. What stood in the way is reported.
+    pub(crate) async fn attach(&self, node: &NodeSnapshot) {
+        let (by, write) = self.write(Lane::Planned);
+        let attach = self.ports.cloud.attach(node, &write);
+        if let Err(error) = within(self.ports, by, "putting the machine back into load balancers", attach).await {
+            let node = Some(node.reference());
+            self.report(&Progress::Problem { node, class: error.class, what: chain(&error) });
+        }
+    }
+
     /// Writes a node, with whatever `change` makes of its current state, until it is done, it is too late, or we lead
     /// no more. Returns the node as it is then, if it is still there. See [`Self::release`].
     pub(crate) async fn rewrite(

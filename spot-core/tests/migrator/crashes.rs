@@ -3,7 +3,7 @@
 use spot_core::capacity::Class;
 use spot_core::error::ErrorClass;
 use spot_core::model::fault::Fault;
-use spot_core::model::{NodeSpec, ProcessId, WorkloadSpec, WorldBuilder};
+use spot_core::model::{Invariants, Limits, NodeSpec, ProcessId, WorkloadSpec, WorldBuilder};
 use spot_core::node::{ClaimAnnotation, key};
 use spot_core::pod::PodRef;
 use spot_core::ports::{EvictAnswer, Instant};
@@ -185,4 +185,40 @@ fn a_leftover_that_the_cloud_refuses_is_released_and_the_process_goes_on() {
     assert_eq!(model.with(|world| machines_deleted(world)), [""; 0]);
     assert_clean(&model);
     assert!(model.with(|world| world.node("od-1").unwrap().back_off.is_some()));
+}
+
+/// A cloud that tells so late that a machine is on its way, which takes a while.
+fn told_late(lag: Duration) -> Model {
+    let slow = |settings: &mut spot_core::model::Settings| {
+        settings.describe_lag = lag;
+        settings.machine_gone = 5 * MINUTE;
+    };
+    WorldBuilder::default().settings(slow).on_demand(2).spot(2).deployment("web", 8).build()
+}
+
+/// A deletion whose answer nobody has seen, and a cloud that tells of it late: to ask again would have the group want less
+/// once more.
+#[test]
+fn an_unanswered_deletion_is_asked_for_again_only_when_the_cloud_would_have_told_of_it() {
+    for (what, fault, asked) in [("it was made", Fault::KillAfter, 1), ("it was not", Fault::KillBefore, 2)] {
+        let model = told_late(Duration::from_secs(45));
+        let invariants = Invariants::watch(&model, Limits::default());
+        model.with(|world| world.fault_when(1, fault, is_delete));
+        assert!(matches!(try_once(&model, &model.process(), &settings()), Err(Halt::Killed)));
+        let report = once(&model, &settings());
+        assert_eq!(names(&report.retired), ["od-1"], "{what}: {report:?}");
+        assert_eq!(calls(&model, is_delete), asked, "{what}");
+        assert_eq!(model.with(|world| machines_deleted(world)), ["od-1"], "{what}");
+        assert_eq!(invariants.at_the_end(&model), [], "{what}: the group wants what it has");
+    }
+}
+
+#[test]
+fn the_double_has_a_group_want_less_once_more_when_another_process_asks_in_time() {
+    let model = told_late(Duration::from_mins(10));
+    model.with(|world| world.fault_when(1, Fault::KillAfter, is_delete));
+    assert!(matches!(try_once(&model, &model.process(), &settings()), Err(Halt::Killed)));
+    let _report = once(&model, &settings());
+    let wanted: Vec<_> = model.with(|world| world.groups().map(|(_, group)| group.desired).collect());
+    assert!(wanted.contains(&0), "{wanted:?}: one less than is there");
 }

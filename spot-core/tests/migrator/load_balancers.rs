@@ -1,4 +1,4 @@
-//! Load balancers get their time from the taint on, whoever put it there, and get it once.
+//! Load balancers get their time from the taint on, whoever put it there, and get it once; and get back what stays.
 
 use spot_core::capacity::Class;
 use spot_core::error::ErrorClass;
@@ -91,4 +91,47 @@ fn rb_31_a_load_balancer_that_can_not_be_asked_fails_the_node_before_its_machine
     assert_eq!(report.failed.len(), 1, "{report:?}");
     assert_eq!(calls(&model, is_delete), 0);
     assert_clean(&model);
+}
+
+/// What is done once the deletion is to be asked for, and how many nodes come to their load balancers.
+type Stop = (&'static str, fn(&mut World), usize);
+
+#[test]
+fn a_machine_that_stays_is_put_back_into_its_load_balancers_once_its_node_is_released() {
+    let stops: [Stop; 4] = [
+        ("its deletion is refused", |world| world.fault_when(1, Fault::Fail(ErrorClass::Denied), is_delete), 1),
+        (
+            "it can't be detached",
+            |world| {
+                world.fault_when(1, Fault::Fail(ErrorClass::Denied), |call| matches!(call, Call::Detach { .. }));
+            },
+            1,
+        ),
+        (
+            "a person uncordons it meanwhile",
+            |world| {
+                world.later(Duration::from_secs(30), |world| world.cordon("od-1", false));
+            },
+            1,
+        ),
+        (
+            "its pods can't be evicted",
+            |world| {
+                let denied = spot_core::ports::EvictAnswer::Denied("pods/eviction is forbidden".to_owned());
+                world.fault_when(u32::MAX, Fault::Evict(denied), is_eviction);
+            },
+            0,
+        ),
+    ];
+    for (what, stop, attached) in stops {
+        let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
+        model.with(stop);
+        let report = once(&model, &settings());
+        assert_eq!(report.failed.len() + report.undone.len(), 1, "{what}: {report:?}");
+        assert_eq!(calls(&model, |call| matches!(call, Call::Attach { .. })), attached, "{what}");
+        assert_clean(&model);
+    }
+    let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
+    assert_eq!(names(&once(&model, &settings()).retired), ["od-1"]);
+    assert_eq!(calls(&model, |call| matches!(call, Call::Attach { .. })), 0, "one that goes is not");
 }

@@ -11,6 +11,7 @@
 mod cases;
 mod crashes;
 mod faults;
+mod fleets;
 mod flow;
 mod handover;
 mod identity;

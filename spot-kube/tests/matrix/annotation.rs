@@ -34,9 +34,9 @@ pub(crate) fn claim(text: &str) -> Result<Claim, String> {
 }
 
 fn fleet(text: &Value) -> Result<FleetBefore, String> {
-    let target = text["target"].as_u64().and_then(|target| u32::try_from(target).ok());
-    match (text["fleet"].as_str(), target) {
-        (Some(fleet), Some(target)) => Ok(FleetBefore { fleet: fleet.to_owned(), target }),
+    let number = |field: &str| text[field].as_u64().and_then(|number| u32::try_from(number).ok());
+    match (text["fleet"].as_str(), number("target"), number("onDemand")) {
+        (Some(fleet), Some(target), Some(on_demand)) => Ok(FleetBefore { fleet: fleet.to_owned(), target, on_demand }),
         _ => Err(format!("a fleet is not {text}")),
     }
 }
@@ -69,8 +69,8 @@ pub(crate) fn claim_text(claim: &Claim) -> String {
     if let Some(until) = claim.until {
         text["until"] = json!(until.to_string());
     }
-    if let Some(FleetBefore { fleet, target }) = &claim.fleet_before {
-        text["fleetBefore"] = json!({"fleet": fleet, "target": target});
+    if let Some(FleetBefore { fleet, target, on_demand }) = &claim.fleet_before {
+        text["fleetBefore"] = json!({"fleet": fleet, "target": target, "onDemand": on_demand});
     }
     text.to_string()
 }

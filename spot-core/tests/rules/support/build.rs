@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use spot_core::NodeSnapshot;
 use spot_core::capacity::Class;
 use spot_core::claim::{Claim, ClaimStep, InstanceId, Machine, Owner};
-use spot_core::cloud::{CloudFact, Group};
+use spot_core::cloud::{CloudFact, Group, GroupKind};
 use spot_core::labels::Labels;
 use spot_core::node::{ClaimAnnotation, Readiness, Uid};
 use spot_core::pod::{BudgetRef, BudgetSnapshot, Controller, PodPhase, PodRef, PodSnapshot, UnhealthyPods};
@@ -142,7 +142,7 @@ pub(crate) fn fact(name: &str, class: Class) -> CloudFact {
 
 /// A group at its size, with room down to its floor; each machine is one of it.
 pub(crate) fn group(id: &str, desired: u32, floor: u32) -> Group {
-    Group { id: id.to_owned(), desired, floor, weight: 1 }
+    Group { id: id.to_owned(), desired, floor, weight: 1, kind: GroupKind::Group }
 }
 
 /// The node with one more label.
