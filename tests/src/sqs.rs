@@ -18,7 +18,10 @@ mod queue;
 use std::{
     fmt,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -145,6 +148,12 @@ impl Sqs {
         self.shared.lock().asked.iter().filter(|asked| **asked == action).count()
     }
 
+    /// How many receivers wait for a message at this moment.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.waiting.load(Ordering::Relaxed)
+    }
+
     /// Holds the next such API call back, as in `DeleteMessage`, alone or in a batch, for ever.
     ///
     /// # Panics
@@ -165,6 +174,7 @@ impl Sqs {
             state: Mutex::default(),
             news: watch::Sender::new(0),
             silent: watch::Sender::new(false),
+            waiting: AtomicUsize::new(0),
         });
         let server = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Self { address, shared, server }
@@ -201,6 +211,23 @@ struct Shared {
     /// Counts what may make a message readable.
     news: watch::Sender<u64>,
     silent: watch::Sender<bool>,
+    waiting: AtomicUsize,
+}
+
+/// A receiver that waits, as long as it does.
+struct Waiting<'s>(&'s AtomicUsize);
+
+impl<'s> Waiting<'s> {
+    fn among(all: &'s AtomicUsize) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Self(all)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -329,6 +356,7 @@ impl Shared {
                 return Ok(answer.unwrap_or_else(|| serde_json::json!({})));
             }
             let wake = next.map_or(deadline, |next| next.min(deadline));
+            let _waiting = Waiting::among(&self.waiting);
             // Either is fine: then it is looked at again.
             let _woken = timeout_at(wake, news.changed()).await;
         }
