@@ -8,17 +8,19 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use serde::Serialize;
 use spot_core::error::chain;
-use spot_core::ports::Clock;
+use spot_core::ports::{Clock, Silent};
 use spot_kube::{Right, TokioClock};
 use tokio::runtime;
 
+use crate::answer::Answer;
 use crate::cli::{CheckArgs, Environment, Output};
 use crate::config::{Config, Log, LogLevel};
 use crate::connection::{self, Connection};
 use crate::exit::{Exit, Fault};
+use crate::notices::Notices;
 use crate::output;
-use crate::provider::{Answer, Provider};
-use crate::run;
+use crate::provider::Provider;
+use crate::rights::{self, NeededBy};
 use crate::settings;
 use crate::telemetry;
 
@@ -45,6 +47,7 @@ enum Subject {
     Cluster,
     Rights,
     Cloud,
+    Queue,
 }
 
 /// How it is.
@@ -65,6 +68,7 @@ impl Subject {
             Self::Cluster => "cluster",
             Self::Rights => "rights",
             Self::Cloud => "cloud",
+            Self::Queue => "queue",
         }
     }
 }
@@ -139,7 +143,7 @@ fn schedule(config: &Config) -> Finding {
 
 /// Whether the cluster answers, and lets us do what a run does.
 async fn cluster(connection: &Connection, config: &Config) -> Vec<Finding> {
-    let mut features = run::features(config);
+    let mut features = rights::features(config, rights::answers(config));
     let mut findings = Vec::new();
     if let Err(fault) = connection.namespace() {
         findings.push(fault_of(Subject::Configuration, &fault));
@@ -163,31 +167,43 @@ async fn cluster(connection: &Connection, config: &Config) -> Vec<Finding> {
 
 fn missing_right(right: &Right) -> Finding {
     let detail = format!("`{right}` is missing");
-    if run::is_for_events(right) {
-        return Finding::advice(Subject::Rights, detail, "grant it, or go without Kubernetes Events");
+    let needed_by = NeededBy::of(right);
+    match needed_by {
+        NeededBy::Events => Finding::advice(Subject::Rights, detail, needed_by.remedy()),
+        NeededBy::Everything | NeededBy::Migration | NeededBy::Interruption => {
+            Finding::failure(Subject::Rights, detail, Some(needed_by.remedy()))
+        }
     }
-    Finding::failure(Subject::Rights, detail, Some("grant what `deploy/rbac.yaml` grants"))
 }
 
-/// Whether the cloud answers what a run asks.
+/// Whether cloud and queue answer what a run asks.
 async fn cloud(environment: &Environment, config: &Config) -> Vec<Finding> {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    match Provider::of(config, environment, &clock, None).await {
-        Ok(provider) => provider.check(clock.instant() + CLOUD).await.iter().map(answered).collect(),
-        Err(fault) => vec![fault_of(Subject::Cloud, &fault)],
+    let provider = match Provider::of(config, environment, &clock, None).await {
+        Ok(provider) => provider,
+        Err(fault) => return vec![fault_of(Subject::Cloud, &fault)],
+    };
+    let mut findings = answers(Subject::Cloud, &provider.check(clock.instant() + CLOUD).await);
+    match Notices::of(config, environment, &provider, &clock, None, Arc::new(Silent)).await {
+        Ok(Some(notices)) => findings.extend(answers(Subject::Queue, &notices.check(clock.instant() + CLOUD).await)),
+        Ok(None) => {}
+        Err(fault) => findings.push(fault_of(Subject::Queue, &fault)),
     }
+    findings
 }
 
-fn answered(answer: &Answer) -> Finding {
+fn answers(subject: Subject, answers: &[Answer]) -> Vec<Finding> {
+    answers.iter().map(|answer| answered(subject, answer)).collect()
+}
+
+fn answered(subject: Subject, answer: &Answer) -> Finding {
     let detail = |error| format!("{}: {}", answer.question, chain(error));
     match (&answer.outcome, answer.advice()) {
-        (Ok(()), _) => Finding::ok(Subject::Cloud, format!("{} is answered", answer.question)),
-        (Err(_), Some(error)) => {
-            Finding::advice(Subject::Cloud, detail(error), "grant it, or go without what needs it: fleets")
-        }
+        (Ok(()), _) => Finding::ok(subject, format!("{} is answered", answer.question)),
+        (Err(_), Some(error)) => Finding::advice(subject, detail(error), "grant it, or go without what needs it"),
         (Err(error), None) => {
             let remedy = answer.refusal().is_none().then_some("look at the endpoint and the network, and try again");
-            Finding::failure(Subject::Cloud, detail(error), remedy)
+            Finding::failure(subject, detail(error), remedy)
         }
     }
 }
@@ -227,7 +243,7 @@ mod tests {
         #[case] remedy: bool,
     ) {
         let outcome = class.map_or(Ok(()), |class| Err(PortError::new(class, class.as_str())));
-        let finding = answered(&Answer { question: "ec2:Ask".to_owned(), outcome, dispensable });
+        let finding = answered(Subject::Cloud, &Answer { question: "ec2:Ask".to_owned(), outcome, dispensable });
         assert_eq!((finding.verdict, finding.remedy.is_some()), (verdict, remedy), "{finding:?}");
         assert!(finding.detail.starts_with("ec2:Ask"), "{finding:?}");
         assert!(class.is_none_or(|class| finding.detail.ends_with(class.as_str())), "{finding:?}");
@@ -239,12 +255,15 @@ mod tests {
         let findings = [
             Finding::ok(Subject::Configuration, "it is valid"),
             missing_right(&right("nodes", "patch")),
+            missing_right(&right("pods", "delete")),
             missing_right(&right("events", "create")),
         ];
         insta::assert_snapshot!(text(&findings), @r"
         ok       configuration  it is valid
         failure  rights         `patch nodes` is missing
                                 → grant what `deploy/rbac.yaml` grants
+        failure  rights         `delete pods` is missing
+                                → grant what `deploy/rbac-interruption.yaml` grants
         advice   rights         `create events` is missing
                                 → grant it, or go without Kubernetes Events
         ");
@@ -258,6 +277,7 @@ mod tests {
             (Subject::Cluster, Verdict::Failure),
             (Subject::Rights, Verdict::Advice),
             (Subject::Cloud, Verdict::Failure),
+            (Subject::Queue, Verdict::Ok),
         ] {
             let finding = Finding { subject, verdict, detail: "a".to_owned(), remedy: None };
             let document = serde_json::to_value(&finding).expect("it is a document");

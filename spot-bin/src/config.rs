@@ -16,6 +16,7 @@ mod lapse;
 #[cfg(test)]
 mod manual;
 mod problem;
+mod queue;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ use std::{
     time::Duration,
 };
 
+use clap::ValueEnum;
 use jiff::{
     civil::{Time, Weekday},
     tz::TimeZone,
@@ -38,6 +40,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use spot_core::{Schedule, capacity::CapacityLabels, selector::LabelSelector};
 
+#[cfg(feature = "agent")]
+pub(crate) use self::lapse::parse as duration;
 use self::{file::File, tree::Tree};
 pub use self::{
     key::{flag_values, flags},
@@ -231,7 +235,7 @@ pub struct BackOff {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interruption {
     /// The queue that is read, if any.
-    pub queue_url: Option<String>,
+    pub queue: Option<Queue>,
     /// What follows a rebalance recommendation.
     pub rebalance_recommendation: RebalanceRecommendation,
     /// How long before a scheduled change of its machine a node is drained.
@@ -242,6 +246,17 @@ pub struct Interruption {
     pub delete_blocked_pods_after: Duration,
     /// How long no migration begins after an interruption.
     pub pause_migration_for: Duration,
+}
+
+/// A queue of interruption messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Its URL.
+    pub url: String,
+    /// Its region; `None`: as the URL or the SDK tells it.
+    pub region: Option<String>,
+    /// Endpoint to call instead of AWS's own.
+    pub endpoint_url: Option<String>,
 }
 
 /// What follows a rebalance recommendation.
@@ -299,7 +314,7 @@ pub struct Log {
 }
 
 /// Shape of the lines that are logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// Text on a terminal, JSON elsewhere.
@@ -312,7 +327,9 @@ pub enum LogFormat {
 }
 
 /// Least severe lines that are logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
     /// What failed.

@@ -1,6 +1,6 @@
 //! The configuration and the cluster, as arguments and environment name them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use tracing::warn;
 use crate::cli::{AccessArgs, ConfigArgs, Environment};
 use crate::config::Config;
 use crate::exit::Fault;
+use crate::rights::NeededBy;
 
 /// How long the API server may take for one round of questions.
 const ATTEMPT: Duration = Duration::from_secs(10);
@@ -183,10 +184,12 @@ pub fn need(missing: &[Right]) -> Result<(), Fault> {
     if missing.is_empty() {
         return Ok(());
     }
+    let remedies: BTreeSet<_> = missing.iter().map(|right| NeededBy::of(right).remedy()).collect();
+    let remedies: Vec<_> = remedies.into_iter().collect();
     let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();
     let (count, list) = (missing.len(), missing.join(", "));
     let rights = if count == 1 { "a right is".to_owned() } else { format!("{count} rights are") };
-    Err(Fault::failed(anyhow!("{rights} missing: {list}: grant what `deploy/rbac.yaml` grants; nothing was touched")))
+    Err(Fault::failed(anyhow!("{rights} missing: {list}: {}; nothing was touched", remedies.join(", and "))))
 }
 
 #[cfg(test)]

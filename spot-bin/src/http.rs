@@ -12,6 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use jiff::Timestamp;
+use spot_core::interruption::Told;
 use spot_core::ports::Observer;
 use spot_core::progress::Progress;
 use spot_core::stop::Stop;
@@ -55,10 +56,10 @@ impl Readiness {
     }
 }
 
-/// A run that has begun has a view.
+/// A run that has begun has a view, and so has whoever asks for notices.
 impl Observer for Readiness {
     fn observe(&self, _at: Timestamp, event: &Progress) {
-        if matches!(event, Progress::RunStarted { .. }) {
+        if matches!(event, Progress::RunStarted { .. } | Progress::Interruption(Told::Polled { .. })) {
             self.seen.store(true, Ordering::Relaxed);
         }
     }

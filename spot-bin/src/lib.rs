@@ -7,6 +7,7 @@
 //!                                exit ◄── outcome ◄─────────────┴──► observers: log · metrics · http · Events
 //! ```
 
+pub mod answer;
 pub mod check;
 pub mod cli;
 pub mod config;
@@ -17,11 +18,13 @@ pub mod http;
 pub mod leadership;
 pub mod log;
 pub mod metrics;
+pub mod notices;
 pub mod observers;
 pub mod operator;
 pub mod output;
 pub mod plan;
 pub mod provider;
+pub mod rights;
 pub mod run;
 #[cfg(test)]
 mod sample;

@@ -4,17 +4,18 @@ use anyhow::anyhow;
 use serde_json::Value;
 use spot_core::budget::{self, Budgets};
 use spot_core::drain::plan::DrainRules;
+use spot_core::interruption::{InterruptionSettings, Rebalance};
 use spot_core::judge::{self, Policy};
 use spot_core::migrator::Settings;
 use spot_core::node::Uid;
+use spot_core::ports::Scope;
 use spot_core::retire::RetireSettings;
 
 use crate::cli::Environment;
-use crate::config::{BackOff, Config, ProvisionedNodes, Window};
+use crate::config::{BackOff, Config, ProvisionedNodes, RebalanceRecommendation, Window};
 
 /// Sections of the configuration that this build does nothing with, and what it lacks for them.
-const NOT_BUILT: [(&str, &str); 2] =
-    [("interruption", "answers no interruptions"), ("notifications", "sends no notifications")];
+const NOT_BUILT: [(&str, &str); 1] = [("notifications", "sends no notifications")];
 
 /// Who the process is, as its pod's manifest tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +51,27 @@ pub fn settings(config: &Config, own: &Own) -> Settings {
         settle_timeout: config.settle_timeout,
         exhaustion: pair(config.exhaustion_back_off),
         dry_run: config.dry_run,
+    }
+}
+
+/// The core's settings of the answers to interruptions of any node.
+#[must_use]
+pub fn interruption(config: &Config, own: &Own) -> InterruptionSettings {
+    let Settings { policy, retire, settle_timeout, .. } = settings(config, own);
+    InterruptionSettings {
+        scope: Scope::Cluster,
+        rebalance: match config.interruption.rebalance_recommendation {
+            RebalanceRecommendation::Ignore => Rebalance::Ignore,
+            RebalanceRecommendation::Taint => Rebalance::Taint,
+            RebalanceRecommendation::Drain => Rebalance::Drain,
+        },
+        scheduled_change_lead: config.interruption.scheduled_change_lead,
+        delete_blocked_after: config.interruption.delete_blocked_pods_after,
+        pause_migration_for: config.interruption.pause_migration_for,
+        settle_timeout,
+        drain: policy.drain,
+        retire,
+        own_pod: policy.own_pod,
     }
 }
 
@@ -103,6 +125,12 @@ fn size(count: u32) -> usize {
 /// # Errors
 /// Names the first key of that kind, and the remedy.
 pub fn supported(config: &Config) -> anyhow::Result<()> {
+    if config.interruption.queue.is_some() && cfg!(not(feature = "aws")) {
+        return Err(anyhow!(
+            "the configuration is refused: interruption.queueUrl: this build reads no queue: build with the feature \
+             `aws`, or remove the key"
+        ));
+    }
     let defaults = Config::load(None, [], &[("cloudProvider.name".to_owned(), "node-object".to_owned())].into())?;
     let (config, defaults) = (effective(config)?, effective(&defaults)?);
     for (section, lacks) in NOT_BUILT {
@@ -200,6 +228,43 @@ mod tests {
     }
 
     #[test]
+    fn the_defaults_of_the_answers_to_interruptions_are_those_of_the_core() {
+        let settings = interruption(&load(""), &Own::default());
+        assert_eq!(format!("{settings:?}"), format!("{:?}", InterruptionSettings::default()));
+    }
+
+    #[test]
+    fn every_key_of_interruptions_reaches_the_core() {
+        let config = load(
+            "drain: {timeout: 7m, force: true, podGracePeriod: 8s}\nsettle: {timeout: 9m}\n\
+             interruption: {rebalanceRecommendation: drain, scheduledChangeLead: 1h, deleteBlockedPodsAfter: 30s, \
+             pauseMigrationFor: 2h}\n",
+        );
+        let own = Own { node: None, pod: Some(Uid::new("uid-7")) };
+        let of = interruption(&config, &own);
+        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+        assert_eq!((of.scope, of.rebalance), (Scope::Cluster, Rebalance::Drain));
+        assert_eq!((of.scheduled_change_lead, of.pause_migration_for), (minutes(60), minutes(120)));
+        assert_eq!((of.delete_blocked_after, of.settle_timeout), (Duration::from_secs(30), minutes(9)));
+        assert_eq!((of.drain.force, of.drain.pod_grace), (true, Some(Duration::from_secs(8))));
+        assert_eq!((of.retire.drain_timeout, of.own_pod), (minutes(7), Some(Uid::new("uid-7"))));
+        let ignored = interruption(&load("interruption: {rebalanceRecommendation: ignore}"), &Own::default());
+        assert_eq!(ignored.rebalance, Rebalance::Ignore);
+    }
+
+    #[test]
+    fn a_queue_is_read_by_a_build_that_can_and_refused_by_another() {
+        let queue = "interruption: {queueUrl: \"https://sqs.eu-west-1.amazonaws.com/1/spot\"}";
+        let supported = supported(&load(queue)).map_err(|error| error.to_string());
+        if cfg!(feature = "aws") {
+            assert_eq!(supported, Ok(()));
+        } else {
+            let refused = supported.expect_err("it can't be read");
+            assert!(refused.contains("interruption.queueUrl") && refused.contains("feature `aws`"), "{refused}");
+        }
+    }
+
+    #[test]
     fn node_and_pod_come_from_the_pods_manifest() {
         let environment = [("NODE_NAME", "node-7"), ("POD_UID", "uid-7")].map(|(k, v)| (k.to_owned(), v.to_owned()));
         let own = Own::of(&environment.into_iter().collect());
@@ -207,13 +272,11 @@ mod tests {
         assert_eq!(Own::of(&Environment::default()), Own::default());
     }
 
-    #[rstest]
-    #[case("interruption: {queueUrl: \"https://sqs.eu-west-1.amazonaws.com/1/spot\"}", "interruption.queueUrl")]
-    #[case("interruption: {completeLifecycleHooks: [a]}", "interruption.completeLifecycleHooks")]
-    #[case("notifications: {webhookUrlFile: /etc/url}", "notifications.webhookUrlFile")]
-    fn what_is_not_built_is_refused_and_not_ignored(#[case] body: &str, #[case] key: &str) {
-        let refused = supported(&load(body)).expect_err("it is not built").to_string();
-        assert!(refused.contains(key) && refused.contains("remove the key"), "{refused}");
+    #[test]
+    fn what_is_not_built_is_refused_and_not_ignored() {
+        let config = load("notifications: {webhookUrlFile: /etc/url}");
+        let refused = supported(&config).expect_err("it is not built").to_string();
+        assert!(refused.contains("notifications.webhookUrlFile") && refused.contains("remove the key"), "{refused}");
     }
 
     #[rstest]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use spot_bin::http::{Readiness, Server};
 use spot_bin::metrics::Metrics;
+use spot_core::interruption::{Source, Told};
 use spot_core::ports::Observer as _;
 use spot_core::progress::Progress;
 use spot_core::stop::Stop;
@@ -62,6 +63,15 @@ async fn it_is_ready_after_the_first_view_and_never_again_after_a_stop() {
 
     running.stop.set();
     assert_eq!(running.readiness.objection(), Some("the process is ending"));
+}
+
+#[test]
+fn a_process_that_only_answers_notices_is_ready_once_it_asks_for_them() {
+    let readiness = Readiness::default();
+    assert_eq!(readiness.objection(), Some("the cluster has not been seen yet"));
+    let polled = Told::Polled { source: Source::Metadata, oldest: None };
+    readiness.observe(Timestamp::UNIX_EPOCH, &Progress::Interruption(polled));
+    assert_eq!(readiness.objection(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

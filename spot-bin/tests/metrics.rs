@@ -10,10 +10,14 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use spot_bin::metrics::Metrics;
+use spot_core::Node as _;
+use spot_core::capacity::Class;
 use spot_core::claim::InstanceId;
 use spot_core::cloud::{CloudFacts, Deletion, Freshness, InstanceState};
 use spot_core::error::{ErrorClass, PortError};
-use spot_core::interruption::{Ignored, NoticeKind, Source, Told};
+use spot_core::interruption::{
+    Announcement, Hold, Ignored, InterruptionSettings, Interruptions, NoticeKind, Reclaim, Source, Told,
+};
 use spot_core::migrator::{Migrator, Settings};
 use spot_core::model::{self, WorldBuilder};
 use spot_core::node::{NodeRef, NodeSnapshot, Uid};
@@ -345,4 +349,45 @@ fn rb_50_runs_that_can_not_ask_the_cloud_are_failures_and_no_success() {
     assert!((three..four).contains(&last), "the run of three found nothing left: {last}");
     assert_eq!(whole(&restored, "spot_migrator_next_run_timestamp_seconds"), four);
     assert_eq!(restored["spot_migrator_nodes_retired_total"], "1");
+}
+
+#[test]
+fn what_became_of_the_notices_of_a_cluster_is_counted() {
+    let model = WorldBuilder::default().on_demand(2).spot(3).deployment("web", 10).build();
+    let metrics = metrics();
+    let process = model.process();
+    let ports = process.ports_alone(Arc::new(metrics.clone()));
+    let settings = InterruptionSettings::default();
+    let held_for = i64::try_from(settings.pause_migration_for.as_secs()).expect("it fits");
+    let interruptions = Interruptions::new(ports, process.notices(), settings, Hold::default());
+    let (stop, begun) = (Stop::default(), model.with(|world| world.wall()).as_second());
+    let asked = stop.clone();
+    model.with(|world| {
+        let names = world.view().nodes().iter().map(|node| node.name().to_owned());
+        let spot: Vec<_> = names.filter(|name| world.class_of(name) == Some(Class::Spot)).collect();
+        for node in spot.iter().take(2) {
+            world.interrupt(node, Reclaim::Terminate).expect("it has a machine");
+        }
+        world.announce(InstanceId::new("i-elsewhere"), Announcement::Rebalance);
+        world.later(Duration::from_mins(10), move |_| asked.set());
+    });
+    model::block_on(&model, async { interruptions.run(&stop).await }).expect("it ends").expect("nobody else leads");
+
+    let series = series(&metrics);
+    let count =
+        |name: &str| i64::try_from(whole(&series, &format!("spot_migrator_interruption_{name}"))).expect("it fits");
+    let of_kind = "kind=\"spot_interruption\"";
+    assert_eq!(count(&format!("notices_total{{{of_kind},source=\"queue\"}}")), 2);
+    assert_eq!(count(&format!("nodes_drained_total{{{of_kind},result=\"emptied\"}}")), 2);
+    assert_eq!(count(&format!("nodes_drained_total{{{of_kind},result=\"not_emptied\"}}")), 0);
+    assert_eq!(count("notices_ignored_total{reason=\"unknown_instance\",source=\"queue\"}"), 1);
+    for histogram in ["notice_to_cordon_seconds", "notice_to_empty_seconds"] {
+        assert_eq!(count(&format!("{histogram}_count{{{of_kind}}}")), 2, "{histogram}");
+        assert_eq!(count(&format!("{histogram}_bucket{{{of_kind},le=\"120\"}}")), 2, "{histogram}");
+    }
+    let now = model.with(|world| world.wall()).as_second();
+    let last = count("last_poll_timestamp_seconds{source=\"queue\"}");
+    assert!((now - 60..=now).contains(&last), "the last answer came at {last}, and it is {now}");
+    let held = count("held_until_timestamp_seconds");
+    assert!((begun + held_for..begun + held_for + 10).contains(&held), "held until {held}, told at {begun}");
 }

@@ -329,15 +329,17 @@ impl Default for ExhaustionBackOff {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct Interruption {
-    /// URL of the SQS queue of interruption messages; empty: no queue is read.
+    /// URL of the SQS queue of interruption messages, in the region of the machines (`cloudProvider.aws.region`); empty:
+    /// no queue is read.
     pub(super) queue_url: String,
     /// What follows a rebalance recommendation.
     pub(super) rebalance_recommendation: super::RebalanceRecommendation,
     /// How long before a scheduled change of its machine a node is drained.
     pub(super) scheduled_change_lead: Wait,
-    /// Names of the Auto Scaling lifecycle hooks that are completed when their work is done.
+    /// Names of the Auto Scaling lifecycle hooks that are completed when their work is done; needs `queueUrl`.
     pub(super) complete_lifecycle_hooks: Vec<String>,
-    /// How long a forced drain obeys budgets before it deletes the pods that they block.
+    /// How long after its notice the drain of an interrupted node obeys budgets; then it deletes the pods that they
+    /// block. At most 2m.
     pub(super) delete_blocked_pods_after: Wait,
     /// How long no migration begins after an interruption.
     pub(super) pause_migration_for: Wait,

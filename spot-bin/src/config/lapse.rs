@@ -176,7 +176,8 @@ pub(super) fn written(duration: Duration) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-fn parse(text: &str) -> Result<Duration, String> {
+/// The duration that a text in this grammar is, or what to write instead.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text.is_empty() {
         return Err("found nothing: write a duration such as 60s, 10m or 1h30m".to_owned());
     }

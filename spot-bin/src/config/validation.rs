@@ -15,11 +15,15 @@ use spot_core::{
 
 use super::{
     Aws, BackOff, CapacityClass, CloudProvider, Config, Drain, Interruption, LeaderElection, LoadBalancer, Log,
-    NodeGone, Notifications, Problem, Selection, State, UnlabelledNodes, Window,
+    NodeGone, Notifications, Problem, Queue, Selection, State, UnlabelledNodes, Window,
     file::{self, File},
     lapse::{Timeout, written},
+    queue,
     tree::Tree,
 };
+
+/// How long before a spot machine is taken back its notice comes.
+const NOTICE: Duration = Duration::from_mins(2);
 
 /// The typed configuration, unless `problems` (those found before, and here) is not empty.
 pub(super) fn validate(file: File, tree: &Tree, problems: Vec<Problem>) -> Result<Config, Vec<Problem>> {
@@ -33,7 +37,7 @@ pub(super) fn validate(file: File, tree: &Tree, problems: Vec<Problem>) -> Resul
     let back_off = check.back_off("backOff", file.back_off.initial, file.back_off.max);
     let exhaustion = &file.exhaustion.back_off;
     let exhaustion_back_off = check.back_off("exhaustion.backOff", exhaustion.initial, exhaustion.max);
-    let interruption = check.interruption(&file.interruption);
+    let interruption = check.interruption(&file.interruption, &file.cloud_provider.aws);
     let leader_election = check.leader_election(&file.leader_election);
     let state = check.state(&file.state);
     let server_address = check.parsed("server.address", &file.server.address.0, address_remedy);
@@ -239,14 +243,32 @@ impl Check<'_> {
         BackOff { initial: initial.get(), max: max.get() }
     }
 
-    fn interruption(&mut self, interruption: &file::Interruption) -> Interruption {
-        self.url("interruption.queueUrl", &interruption.queue_url);
+    fn interruption(&mut self, interruption: &file::Interruption, aws: &file::Aws) -> Interruption {
+        const DELETE: &str = "interruption.deleteBlockedPodsAfter";
+        let url = some(&interruption.queue_url);
+        if let Some(refused) = url.as_deref().and_then(|url| queue::fault(url, !aws.endpoint_url.is_empty())) {
+            self.refuse("interruption.queueUrl", refused);
+        }
+        if url.is_none() && !interruption.complete_lifecycle_hooks.is_empty() {
+            self.refuse(
+                "interruption.completeLifecycleHooks",
+                "nobody hears of lifecycle hooks without a queue: name it in `interruption.queueUrl`, or remove the key",
+            );
+        }
+        let delete_blocked_pods_after = interruption.delete_blocked_pods_after.get();
+        if delete_blocked_pods_after > NOTICE {
+            let message = format!(
+                "found {}, but a spot machine is gone 2m after its notice: write at most 2m",
+                interruption.delete_blocked_pods_after
+            );
+            self.refuse(DELETE, message);
+        }
         Interruption {
-            queue_url: some(&interruption.queue_url),
+            queue: url.map(|url| Queue { url, region: some(&aws.region), endpoint_url: some(&aws.endpoint_url) }),
             rebalance_recommendation: interruption.rebalance_recommendation,
             scheduled_change_lead: interruption.scheduled_change_lead.get(),
             complete_lifecycle_hooks: interruption.complete_lifecycle_hooks.iter().cloned().collect(),
-            delete_blocked_pods_after: interruption.delete_blocked_pods_after.get(),
+            delete_blocked_pods_after,
             pause_migration_for: interruption.pause_migration_for.get(),
         }
     }

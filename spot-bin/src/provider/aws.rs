@@ -45,8 +45,13 @@ fn settings(aws: &config::Aws, config: &Config, environment: &Environment) -> Aw
         },
         labels: config.selection.capacity_labels.clone(),
         load_balancer: (config.load_balancer.drain, config.load_balancer.drain_max),
-        instance_metadata: environment.get(METADATA).is_some_and(|disabled| disabled.eq_ignore_ascii_case("false")),
+        instance_metadata: asks_metadata_service(environment),
     }
+}
+
+/// Whether the metadata service of the machine may be asked for region and credentials.
+pub(crate) fn asks_metadata_service(environment: &Environment) -> bool {
+    environment.get(METADATA).is_some_and(|disabled| disabled.eq_ignore_ascii_case("false"))
 }
 
 /// What can be said of a node without asking EC2.

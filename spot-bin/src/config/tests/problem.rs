@@ -157,7 +157,19 @@ use crate::config::{Config, Place};
 #[case("state: {namespace: a.b}", "state.namespace: found \"a.b\", which can't be the name of a namespace")]
 #[case(
     "interruption: {queueUrl: sqs.example.org}",
-    "interruption.queueUrl: found \"sqs.example.org\": write a URL that begins with https://"
+    "interruption.queueUrl: found \"sqs.example.org\": write the URL that `aws sqs get-queue-url` prints"
+)]
+#[case(
+    "interruption: {queueUrl: 'http://sqs.example.org/1/spot'}",
+    "interruption.queueUrl: found \"http://sqs.example.org/1/spot\", but nodes are emptied because of what the queue says"
+)]
+#[case(
+    "interruption: {deleteBlockedPodsAfter: 3m}",
+    "spot.yaml:3:40: interruption.deleteBlockedPodsAfter: found 3m, but a spot machine is gone 2m after its notice"
+)]
+#[case(
+    "interruption: {completeLifecycleHooks: [drained]}",
+    "spot.yaml:3:40: interruption.completeLifecycleHooks: nobody hears of lifecycle hooks without a queue"
 )]
 #[case("cloudProvider: {aws: {endpointUrl: 'http://'}}", "cloudProvider.aws.endpointUrl: found \"http://\"")]
 #[case("cloudProvider: {name: awz}", "cloudProvider.name: found \"awz\": did you mean `aws`?")]

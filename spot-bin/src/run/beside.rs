@@ -1,0 +1,102 @@
+//! What goes on beside the work: metrics and health over HTTP, and the publisher of Events.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use spot_core::stop::Stop;
+use tokio::task::{JoinError, JoinHandle};
+use tracing::warn;
+
+/// How long Events that wait may take to be sent once the work is done.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
+
+/// Tasks beside the work. None of them may end before it.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    pub(crate) server: Option<JoinHandle<anyhow::Result<()>>>,
+    pub(crate) events: Option<JoinHandle<()>>,
+}
+
+impl Beside {
+    /// Returns which of them died, and why; never, once they are to end.
+    pub(crate) async fn first_to_die(&mut self, stop: &Stop) -> anyhow::Error {
+        // A task that has ended must not be waited for again.
+        tokio::select! {
+            biased;
+            () = stop.wait() => std::future::pending().await,
+            ended = joined(self.server.as_mut()) => {
+                self.server = None;
+                match ended {
+                    Ok(Ok(())) => anyhow!("the server of metrics and health ended by itself"),
+                    Ok(Err(error)) => error,
+                    Err(error) => anyhow::Error::new(error).context("the server of metrics and health died"),
+                }
+            }
+            ended = joined(self.events.as_mut()) => {
+                self.events = None;
+                match ended {
+                    Ok(()) => anyhow!("the publisher of Events ended by itself"),
+                    Err(error) => anyhow::Error::new(error).context("the publisher of Events died"),
+                }
+            }
+        }
+    }
+
+    /// Publishes nothing more: another process leads.
+    pub(crate) fn fall_silent(&mut self) {
+        if let Some(events) = self.events.take() {
+            events.abort();
+        }
+    }
+
+    /// Waits, within limits, until they have ended.
+    pub(crate) async fn end(self) {
+        if let Some(server) = self.server
+            && let Err(error) = server.await
+        {
+            warn!(%error, "the server of metrics and health died");
+        }
+        if let Some(events) = self.events
+            && tokio::time::timeout(LAST_EVENTS, events).await.is_err()
+        {
+            warn!("some Events were not published in time");
+        }
+    }
+}
+
+/// The end of a task; never, where there is none.
+async fn joined<T>(task: Option<&mut JoinHandle<T>>) -> Result<T, JoinError> {
+    match task {
+        Some(task) => task.await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_ends_by_itself_is_named() {
+        let mut beside = Beside { server: Some(tokio::spawn(async { Ok(()) })), events: None };
+        let died = beside.first_to_die(&Stop::default()).await;
+        assert_eq!(died.to_string(), "the server of metrics and health ended by itself");
+        beside.end().await;
+
+        let mut beside = Beside { server: None, events: Some(tokio::spawn(async { panic!("it dies") })) };
+        let died = beside.first_to_die(&Stop::default()).await;
+        assert_eq!(died.to_string(), "the publisher of Events died");
+        beside.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_task_that_was_told_to_end_is_none_that_died() {
+        let mut beside = Beside { server: Some(tokio::spawn(async { Ok(()) })), events: None };
+        let stop = Stop::default();
+        stop.set();
+        assert!(beside.first_to_die(&stop).now_or_never().is_none());
+        beside.end().await;
+    }
+}
