@@ -7,6 +7,8 @@
 //!                                exit ◄── outcome ◄─────────────┴──► observers: log · metrics · http · Events
 //! ```
 
+#[cfg(feature = "agent")]
+pub mod agent;
 pub mod answer;
 pub mod check;
 pub mod cli;

@@ -185,6 +185,7 @@ impl fmt::Debug for Metadata {
 
 /// The machine that the service is of.
 async fn instance(service: &Service, clock: &dyn Clock, by: Instant) -> Result<InstanceId, PortError> {
+    let mut told = String::new();
     loop {
         let error = match service.get("instance-id").await {
             // What is no instance ID is none in a provider ID either.
@@ -197,7 +198,11 @@ async fn instance(service: &Service, clock: &dyn Clock, by: Instant) -> Result<I
         if next > by || error.class == ErrorClass::Permanent {
             return Err(PortError::new(error.class, "it is not known which machine this is").caused_by(error));
         }
-        warn!(error = chain(&error), "the metadata service does not say yet which machine this is; trying again");
+        let why = chain(&error);
+        if why != told {
+            warn!(error = why, "the metadata service does not say yet which machine this is; trying again");
+            told = why;
+        }
         clock.sleep_until(next).await;
     }
 }
