@@ -115,7 +115,11 @@ impl Led<'_> {
 
     /// Says that the process goes on without something that it was asked for.
     fn without(&self, feature: Feature, fault: Fault) -> Ended {
-        error!(feature = feature.as_str(), error = %fault.error, "disabled: it is refused what it needs");
+        error!(
+            feature = feature.as_str(),
+            error = format_args!("{:#}", fault.error),
+            "disabled: it is refused what it needs"
+        );
         self.metrics.goes_without(feature);
         Ended::Refused(fault)
     }
