@@ -152,7 +152,7 @@ fn a_single_run_without_a_cluster_to_reach_fails_and_says_so() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("error: ") && last.contains("look at the address"), "{said}");
-    assert!(!said.contains("secret-token"), "{said}");
+    assert!(!said.contains("secret-token") && !said.contains("no queue is read"), "{said}");
 }
 
 /// The namespace of the kubeconfig's context is hardly that of the migrator.
@@ -319,4 +319,56 @@ fn a_check_of_a_wrong_configuration_ends_with_2_and_finds_nothing() {
     let file = format!("{HEADER}shedule: daily\n");
     let output = run(&[("spot.yaml", &file)], &["check", "--config", "spot.yaml"]);
     assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
+}
+
+/// A queue of a stand-in for AWS, at a port on which nobody listens.
+#[cfg(feature = "aws")]
+const QUEUE: [&str; 6] = [
+    "--cloud-provider-aws-endpoint-url",
+    "http://127.0.0.1:1",
+    "--cloud-provider-aws-region",
+    "eu-west-1",
+    "--interruption-queue-url",
+    "http://127.0.0.1:1/123456789012/spot",
+];
+
+/// The queue needs no right on EC2, and so not its provider either.
+#[cfg(feature = "aws")]
+#[test]
+fn a_check_asks_the_queue_whatever_the_provider_is() {
+    let (code, findings) = check(&[&NODE_OBJECT[..], &QUEUE, &["--kubeconfig", "gone.yaml"]].concat());
+    let [(first, _), (second, detail)] = failures(&findings)[..] else { panic!("{findings:?}") };
+    assert_eq!((code, first, second), (Some(1), "cluster", "queue"));
+    assert!(detail.starts_with("sqs:"), "{detail}");
+}
+
+#[cfg(feature = "aws")]
+#[test]
+fn a_check_finds_a_queue_of_another_region_before_it_asks_it() {
+    let elsewhere = ["--interruption-queue-url", "https://sqs.us-east-1.amazonaws.com/123456789012/spot"];
+    let arguments = [&NODE_OBJECT[..], &QUEUE[2..4], &elsewhere, &["--kubeconfig", "gone.yaml"]].concat();
+    let (_, findings) = check(&arguments);
+    let [_, (subject, detail)] = failures(&findings)[..] else { panic!("{findings:?}") };
+    assert_eq!(subject, "queue");
+    for word in ["us-east-1", "eu-west-1", "`interruption.queueUrl`"] {
+        assert!(detail.contains(word), "{word} is not named in {detail}");
+    }
+}
+
+#[cfg(feature = "aws")]
+#[test]
+fn a_queue_that_a_single_run_does_not_read_is_told_at_the_start() {
+    let state = ["--once", "--state-namespace", "ours", "--kubeconfig", "kubeconfig"];
+    let said = errors(&run(&[("kubeconfig", UNREACHABLE)], &[&["run"][..], &NODE_OBJECT, &state, &QUEUE].concat()));
+    assert!(said.contains("`interruption.queueUrl` is set, but no queue is read in a single run"), "{said}");
+}
+
+#[cfg(not(feature = "aws"))]
+#[test]
+fn a_queue_is_refused_by_a_build_that_reads_none() {
+    let file = format!("{HEADER}interruption: {{queueUrl: \"https://sqs.eu-west-1.amazonaws.com/1/spot\"}}\n");
+    let output = run(&[("spot.yaml", &file)], &["run", "--config", "spot.yaml"]);
+    let said = errors(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("interruption.queueUrl") && said.contains("build with the feature `aws`"), "{said}");
 }
