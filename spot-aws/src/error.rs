@@ -102,6 +102,8 @@ impl CallError {
             _ if let Some(kind) = of_credentials(error) => without_code(kind),
             SdkError::ConstructionFailure(_) => without_code(Kind::Refused),
             SdkError::DispatchFailure(failure) if failure.is_timeout() => without_code(Kind::Timeout),
+            // Half an answer, that was to say yes.
+            SdkError::ServiceError(answer) if answer.raw().status().is_success() => without_code(Kind::Unavailable),
             SdkError::ServiceError(answer) => {
                 let status = answer.raw().status().as_u16();
                 let code = answer.err().code().unwrap_or_default();

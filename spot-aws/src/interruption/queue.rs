@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_config::SdkConfig;
+use aws_sdk_sqs::config::StalledStreamProtectionConfig;
 use aws_sdk_sqs::config::retry::RetryConfig;
 use aws_sdk_sqs::config::timeout::TimeoutConfig;
 use aws_sdk_sqs::types::{self, MessageSystemAttributeName};
@@ -183,7 +184,11 @@ impl Queue {
         };
         // One attempt: that it failed is to be known, and whoever wants more messages asks again.
         let attempt = TimeoutConfig::builder().operation_attempt_timeout(wait + SLACK).build();
-        let once = aws_sdk_sqs::config::Builder::new().timeout_config(attempt).retry_config(RetryConfig::disabled());
+        let once = aws_sdk_sqs::config::Builder::new()
+            .timeout_config(attempt)
+            .retry_config(RetryConfig::disabled())
+            // Silence is what an empty queue answers.
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
         let request = self
             .api
             .sqs
@@ -366,7 +371,14 @@ impl NoticeSource for Queue {
     async fn extend(&self, delivery: &Delivery, by: Instant) -> Result<(), PortError> {
         let Ticket { message, receipt } = &delivery.ticket;
         let (kept, beaten) = future::join(self.away(receipt, VISIBILITY, by), self.beat(message, by)).await;
-        beaten.and(kept).map_err(|error| self.explained(error))
+        beaten.map_err(|error| self.explained(error))?;
+        kept.map_err(|error| match error.kind {
+            // It is kept for somebody else by now, or was for twelve hours: it comes again.
+            Kind::Refused if !is_missing(&error) => {
+                PortError::new(ErrorClass::Transient, "the message is not kept for us any more").caused_by(error)
+            }
+            _ => self.explained(error),
+        })
     }
 
     async fn settle(&self, delivery: &Delivery, handled: Handled, by: Instant) -> Result<(), PortError> {
