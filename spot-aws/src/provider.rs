@@ -429,7 +429,7 @@ impl CloudProvider for Aws {
 
     async fn delete_instance(&self, node: &RetiredNode, write: &Write) -> Result<Deletion, PortError> {
         match &node.claim().machine {
-            Machine::Instance(id) => self.terminate(node.node(), id, write).await,
+            Machine::Instance(id) => self.terminate(node, id, write).await,
             Machine::WithNode => Self::with_node(node.node()),
         }
     }

@@ -14,12 +14,13 @@ use std::time::Duration;
 use aws_smithy_types::retry::RetryConfig;
 use fleet::Lowered;
 use futures::future::{self, Either};
-use spot_core::claim::InstanceId;
+use spot_core::claim::{FleetBefore, InstanceId};
 use spot_core::cloud::{CloudFact, Deletion, InstanceState};
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::node::NodeSnapshot;
 use spot_core::ports::{Instant, Write};
 use spot_core::reason::{Reason, ReasonKind};
+use spot_core::retire::RetiredNode;
 
 use crate::action::Action;
 use crate::error::{CallError, Kind};
@@ -54,6 +55,8 @@ pub(crate) struct Terminated {
     unanswered: BTreeMap<String, Unanswered>,
     /// Fleets whose target was lowered, by the instance for which it was.
     lowered: BTreeMap<String, Lowered>,
+    /// Fleets that are as this process has left them, whatever was recorded before.
+    handled: BTreeSet<FleetId>,
 }
 
 /// A request to a group.
@@ -77,6 +80,8 @@ enum Next {
     Doubt(String),
     /// Lower this fleet's target first.
     Lower(Fleet, Target),
+    /// Another process has lowered this fleet's target for it: from there.
+    Lowered(Fleet, Target),
     /// Look again: this fleet is being modified.
     Await(FleetId),
     /// Look again: for this reason the fleet does not let it go now, and soon it may.
@@ -89,7 +94,7 @@ impl Aws {
     /// Has an instance deleted, by whichever way it must go.
     pub(crate) async fn terminate(
         &self,
-        node: &Arc<NodeSnapshot>,
+        retired: &RetiredNode,
         id: &InstanceId,
         write: &Write,
     ) -> Result<Deletion, PortError> {
@@ -100,7 +105,7 @@ impl Aws {
             let what = format!("the deletion of {id} had to wait for another one for too long");
             return Err(PortError::new(ErrorClass::Transient, what));
         };
-        match self.terminate_alone(node, id.as_str(), write, &mut terminated).await {
+        match self.terminate_alone(retired, id.as_str(), write, &mut terminated).await {
             Err(error) if matches!(error.class, ErrorClass::Denied | ErrorClass::Permanent) => {
                 Err(self.raise(id.as_str(), error, write, &mut terminated).await)
             }
@@ -110,20 +115,21 @@ impl Aws {
 
     /// Finds out whether the deletion would be refused now. Nothing is changed.
     pub(crate) async fn verify(&self, node: &NodeSnapshot, id: &str, by: Instant) -> Result<(), PortError> {
-        self.next(&Arc::new(node.clone()), id, by, &Terminated::default()).await.map(|_next| ())
+        self.next(&Arc::new(node.clone()), None, id, by, &Terminated::default()).await.map(|_next| ())
     }
 
     async fn terminate_alone(
         &self,
-        node: &Arc<NodeSnapshot>,
+        retired: &RetiredNode,
         id: &str,
         write: &Write,
         terminated: &mut Terminated,
     ) -> Result<Deletion, PortError> {
+        let (node, before) = (retired.node(), retired.claim().fleet_before.as_ref());
         let mut unsure = terminated.unanswered.contains_key(id);
         let mut tries = 0;
         loop {
-            let next = match self.next(node, id, write.by, terminated).await {
+            let next = match self.next(node, before, id, write.by, terminated).await {
                 Ok(next) => next,
                 Err(error) => return Err(doubted(error, unsure)),
             };
@@ -160,6 +166,10 @@ impl Aws {
                         }
                         asked => asked,
                     }
+                }
+                Next::Lowered(fleet, from) => {
+                    terminated.take_over(id, fleet, from);
+                    continue;
                 }
                 Next::Await(fleet) => {
                     if self.api.pause(MODIFYING, write.by).await {
@@ -198,6 +208,7 @@ impl Aws {
     async fn next(
         &self,
         node: &Arc<NodeSnapshot>,
+        before: Option<&FleetBefore>,
         id: &str,
         by: Instant,
         terminated: &Terminated,
@@ -267,7 +278,7 @@ impl Aws {
                 let weight = group.members.get(id).map_or(1, |member| member.weight);
                 Ok(Next::InGroup { group: group.name.clone(), desired: group.desired, weight })
             }
-            Kept::Fleet(fleet) => Ok(self.next_of_fleet(fleet, id, &known, terminated)),
+            Kept::Fleet(fleet) => self.next_of_fleet(fleet, id, before, &known, terminated),
             Kept::Nobody => Ok(Next::Plainly(None)),
             Kept::Detached(_) | Kept::Unasked => {
                 let words = format!("what keeps {id} could not be told");

@@ -7,6 +7,7 @@ use aws_sdk_ec2::types::{
     TargetCapacitySpecificationRequest,
 };
 use aws_smithy_types::retry::RetryConfig;
+use spot_core::claim::FleetBefore;
 use spot_core::cloud::Deletion;
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::ports::{Instant, Write};
@@ -52,24 +53,57 @@ impl Aws {
     }
 
     /// What is next for a member of a fleet that refuses nothing.
-    pub(super) fn next_of_fleet(&self, fleet: &Fleet, id: &str, known: &Known, terminated: &Terminated) -> Next {
+    ///
+    /// A target is never lowered twice for one member. What this process has lowered, it knows. What another one may
+    /// have, before it died, is told by the target that the claim recorded: as it was then, it was not lowered; less by
+    /// the member's weight, it was; anything else is somebody else's doing, and what that was meant to be is not ours to
+    /// guess: the member stays. A record counts until this process has changed the fleet. So of several members that
+    /// another process let go side by side, one may be taken for one whose lowering was used up by its sibling; its
+    /// fleet's target then stays too high by its weight, which is warned of.
+    pub(super) fn next_of_fleet(
+        &self,
+        fleet: &Fleet,
+        id: &str,
+        before: Option<&FleetBefore>,
+        known: &Known,
+        terminated: &Terminated,
+    ) -> Result<Next, PortError> {
+        if terminated.lowered.get(id).is_some_and(|lowered| lowered.target == fleet.target) {
+            return Ok(Next::Plainly(Some(fleet.id.clone())));
+        }
         let nobody = BTreeMap::new();
         let members = known.members.get(&fleet.id).unwrap_or(&nobody);
+        if let Some(before) = before.filter(|_| !terminated.handled.contains(&fleet.id)) {
+            let weight = members.get(id).and_then(|member| fleet.weight(member).ok()).unwrap_or_default();
+            match Since::of(before, fleet, weight) {
+                Since::Untouched => {}
+                Since::Lowered(from) => return Ok(Next::Lowered(fleet.clone(), from)),
+                Since::Changed => {
+                    let FleetBefore { fleet: name, target, on_demand } = before;
+                    let what = format!(
+                        "before {id} was to go, fleet {name} wanted {target}, {on_demand} of it on-demand; {} wants {} \
+                         now, {} of it on-demand, by somebody else's doing",
+                        fleet.id, fleet.target.total, fleet.target.on_demand,
+                    );
+                    return Err(PortError::new(ErrorClass::Permanent, what));
+                }
+            }
+        }
         let target = match fleet.without(id, members, &terminated.plainly) {
             Ok(target) => target,
-            Err(reason) => return Next::Short(reason),
+            Err(reason) => return Ok(Next::Short(reason)),
         };
         if target == fleet.target {
-            return Next::Plainly(Some(fleet.id.clone()));
+            return Ok(Next::Plainly(Some(fleet.id.clone())));
         }
         let told_late = |lowered: &Lowered| {
             let at = lowered.accepted.filter(|_| lowered.fleet.target == fleet.target);
             at.is_some_and(|at| self.api.clock.instant() < at + LATE)
         };
         if terminated.lowered.get(id).is_some_and(told_late) {
-            return Next::Await(fleet.id.clone());
+            return Ok(Next::Await(fleet.id.clone()));
         }
-        Next::Lower(fleet.clone(), target)
+        Ok(Next::Lower(fleet.clone(), target))
     }
 
     /// Lowers a fleet's target for this member, and has the fleet choose no victim of its own.
@@ -86,6 +120,7 @@ impl Aws {
         let first = !terminated.lowered.contains_key(id);
         let lowered = terminated.lowered.entry(id.to_owned()).or_insert(Lowered { fleet, target, accepted: None });
         lowered.target = target;
+        terminated.handled.insert(fleet_id.clone());
         let asked = self.set_target(&fleet_id, target, true, write).await?;
         if let (Ok(_), Some(lowered)) = (&asked, terminated.lowered.get_mut(id)) {
             lowered.accepted = Some(self.api.clock.instant());
@@ -177,9 +212,49 @@ impl Aws {
     }
 }
 
+/// What became of a fleet since its target was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Since {
+    Untouched,
+    /// It was lowered by the member's weight, from there.
+    Lowered(Target),
+    Changed,
+}
+
+impl Since {
+    fn of(before: &FleetBefore, fleet: &Fleet, weight: u32) -> Self {
+        let Target { total, on_demand } = fleet.target;
+        let recorded = Target { total: before.target, on_demand: before.on_demand };
+        if before.fleet != fleet.id.as_str() {
+            return Self::Changed;
+        }
+        if fleet.target == recorded {
+            return Self::Untouched;
+        }
+        let lowered = |now: u32, then: u32| now == then || now == then.saturating_sub(weight);
+        let no_more = on_demand == recorded.on_demand.min(total);
+        let is_lowered = lowered(total, recorded.total) && (lowered(on_demand, recorded.on_demand) || no_more);
+        if is_lowered { Self::Lowered(recorded) } else { Self::Changed }
+    }
+}
+
 impl Terminated {
+    /// Takes over what another process has lowered for a member.
+    pub(super) fn take_over(&mut self, id: &str, fleet: Fleet, from: Target) {
+        tracing::warn!(
+            instance = id, fleet = %fleet.id, was = from.total, is = fleet.target.total,
+            "an earlier process has lowered the fleet's target for it, it seems: it is not lowered again"
+        );
+        let target = fleet.target;
+        self.handled.insert(fleet.id.clone());
+        let mut before = fleet;
+        before.target = from;
+        self.lowered.insert(id.to_owned(), Lowered { fleet: before, target, accepted: None });
+    }
+
     /// Notes that a member is on its way: what its fleet's target was lowered by is used up.
     pub(super) fn used(&mut self, id: &str, keeper: Option<&FleetId>) {
+        self.handled.extend(keeper.cloned());
         if self.lowered.remove(id).is_none() {
             self.lowered.retain(|_, lowered| Some(&lowered.fleet.id) != keeper);
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use spot_core::claim::FleetBefore;
 use spot_core::cloud::Deletion;
 use spot_core::error::ErrorClass;
 use spot_core::reason::ReasonKind;
@@ -193,6 +194,103 @@ async fn a_fleet_that_launches_what_it_lacks_is_waited_for_when_its_member_is_dr
     world.pass(300).await;
     assert_eq!(world.aws.state().launched.len(), 1, "what it lacked, no more");
     assert_eq!(targets(&world, EC2_FLEET).0, 6);
+}
+
+/// What is recorded on a node before its machine goes, by the survey's word.
+async fn record(world: &World, number: u32) -> FleetBefore {
+    FleetBefore::of(&world.fact(number).await.group.unwrap()).unwrap()
+}
+
+/// Has a member deleted as the core does, run after run, until it goes.
+async fn delete_in_the_end(world: &World, number: u32, before: &FleetBefore) {
+    let mut before = before.clone();
+    for _run in 0..5 {
+        match world.delete_recorded(number, &before).await {
+            Ok(deletion) => {
+                assert_eq!(deletion, Deletion::Accepted);
+                return;
+            }
+            Err(error) => assert_eq!(error.class, ErrorClass::Permanent, "{error}"),
+        }
+        // It was released: another run begins anew.
+        world.pass(100).await;
+        before = record(world, number).await;
+    }
+    panic!("it does not go");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rb_77_wherever_the_process_dies_the_target_falls_once_whatever_the_fleet_loses_meanwhile() {
+    for (fleet, lost) in [(EC2_FLEET, false), (EC2_FLEET, true), (SPOT_FLEET, true)] {
+        let mut kills = 0;
+        loop {
+            let mut world = world(fleet, 3, None);
+            let before = record(&world, 2).await;
+            assert_eq!((before.target, before.on_demand), (6, 6));
+            // Between any two calls.
+            let lives = std::time::Duration::from_millis(20 * kills + 10);
+            if tokio::time::timeout(lives, world.delete_recorded(2, &before)).await.is_ok() {
+                break;
+            }
+            if lost {
+                world.aws.state().shut_down(&id(3));
+                // Where the target stands, that is replaced; where it was lowered, it is not missed yet.
+                world.pass(100).await;
+            }
+            world.restart();
+            delete_in_the_end(&world, 2, &before).await;
+            world.pass(120).await;
+            let launched = world.aws.state().launched.len();
+            let what = format!("{fleet} killed after {kills} calls, another one lost: {lost}");
+            assert_eq!(targets(&world, fleet), (4, 4), "{what}");
+            assert_eq!(launched, usize::from(lost), "{what}: only what was lost is replaced");
+            assert_eq!(world.state_of(1), "running", "{what}");
+            kills += 1;
+        }
+        assert!(kills > 10, "{fleet}: the calls of one deletion: {kills}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rb_77_a_target_that_somebody_else_changed_is_left_alone() {
+    for (total, on_demand) in [(8, 8), (5, 5), (6, 3), (0, 0)] {
+        let world = world(EC2_FLEET, 3, None);
+        let before = record(&world, 2).await;
+        change(&world, EC2_FLEET, |fleet| {
+            (fleet.target, fleet.on_demand, fleet.terminates_excess) = (total, on_demand, false);
+        });
+        world.pass(120).await;
+        let answer = world.delete_recorded(2, &before).await;
+        assert_eq!(class(&answer), ErrorClass::Permanent, "{total}");
+        let words = answer.unwrap_err().to_string();
+        assert!(words.contains("wanted 6") && words.contains(&format!("wants {total} now")), "{words}");
+        assert!(world.aws.writes().is_empty(), "{total}");
+        let another = FleetBefore { fleet: "fleet-2".to_owned(), ..before };
+        assert_eq!(class(&world.delete_recorded(2, &another).await), ErrorClass::Permanent);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rb_77_what_another_process_lowered_is_raised_again_for_a_member_that_stays() {
+    let world = world(EC2_FLEET, 3, None);
+    let before = record(&world, 2).await;
+    change(&world, EC2_FLEET, |fleet| {
+        (fleet.target, fleet.on_demand, fleet.terminates_excess) = (4, 4, false);
+    });
+    world.aws.fail("ec2:TerminateInstances", Fault::Denied, u32::MAX);
+    assert_eq!(class(&world.delete_recorded(2, &before).await), ErrorClass::Denied);
+    assert_eq!(targets(&world, EC2_FLEET), (6, 6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rb_77_of_members_that_go_side_by_side_each_lowers_the_target_once() {
+    let world = world(EC2_FLEET, 4, None);
+    let before = record(&world, 1).await;
+    let deletions = [1, 2, 3].map(|number| world.delete_recorded(number, &before));
+    assert!(futures::future::join_all(deletions).await.iter().all(Result::is_ok), "all recorded the same");
+    world.pass(300).await;
+    world.assert_nothing_else_happened();
+    assert_eq!((targets(&world, EC2_FLEET), alive(&world)), ((2, 2), vec![id(4)]));
 }
 
 #[tokio::test(start_paused = true)]

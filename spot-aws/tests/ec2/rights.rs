@@ -116,6 +116,16 @@ async fn check_has_ec2_say_whether_it_would_terminate_an_instance_and_terminates
 }
 
 #[tokio::test(start_paused = true)]
+async fn check_outlasts_a_read_that_fails_again_and_again() {
+    for fault in Fault::PASSING {
+        let world = World::of_group(3, 0);
+        world.aws.fail("autoscaling:DescribeAutoScalingGroups", fault, 5);
+        let checked = world.provider.check(world.by(120)).await;
+        assert!(checked.iter().all(|one| one.outcome.is_ok()), "{fault:?}: {checked:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn check_finds_that_no_instance_is_tagged_for_the_cluster() {
     for required in [true, false] {
         let mut world = World::with(AwsSettings { require_cluster_tag: required, ..settings() });

@@ -12,7 +12,7 @@ use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
 use jiff::Timestamp;
 use spot_aws::{AwsSettings, Identity};
 use spot_core::capacity::CapacityLabels;
-use spot_core::claim::{Claim, ClaimStep, InstanceId, Machine, Owner};
+use spot_core::claim::{Claim, ClaimStep, FleetBefore, InstanceId, Machine, Owner};
 use spot_core::cloud::{CloudFact, CloudFacts, Deletion, Freshness};
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::labels::Labels;
@@ -192,6 +192,20 @@ impl World {
     /// Has the instance of a node deleted, as the core would.
     pub(crate) async fn delete(&self, number: u32) -> Result<Deletion, PortError> {
         self.delete_as(number, Arc::new(Alone)).await
+    }
+
+    /// The same, with what was recorded that its fleet wanted before.
+    pub(crate) async fn delete_recorded(&self, number: u32, before: &FleetBefore) -> Result<Deletion, PortError> {
+        let claim = claim(number, Machine::Instance(InstanceId::new(id(number))));
+        let claim = Claim { fleet_before: Some(before.clone()), ..claim };
+        let retired = RetiredNode::assume(Arc::clone(self.node(number)), claim);
+        self.provider.delete_instance(&retired, &Write::assume(self.by(30), Arc::new(Alone))).await
+    }
+
+    /// The process dies, and another one begins.
+    pub(crate) fn restart(&mut self) {
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        self.provider = spot_aws::Aws::new(settings(), &config(&self.aws), clock, None);
     }
 
     pub(crate) async fn delete_as(&self, number: u32, leadership: Arc<dyn Leadership>) -> Result<Deletion, PortError> {
