@@ -28,6 +28,9 @@ pub enum Returning {
 /// Whether the machine of a claimed node is back, or was never taken.
 #[must_use]
 pub fn returning(node: &NodeSnapshot, claim: &Claim, now: Timestamp) -> Returning {
+    if was_taken_back(node, claim) {
+        return Returning::Yes("a person took it back");
+    }
     if node.readiness != Readiness::Ready || node.deleting_since.is_some() {
         return Returning::No;
     }
@@ -39,6 +42,13 @@ pub fn returning(node: &NodeSnapshot, claim: &Claim, now: Timestamp) -> Returnin
         return Returning::Yes("its machine went on");
     }
     if elapsed(goes, now) >= OVERDUE { Returning::AskCloud } else { Returning::No }
+}
+
+/// Whether a person took the mark or the cordon off. A cluster-autoscaler that starts takes cordon and taint together.
+fn was_taken_back(node: &NodeSnapshot, claim: &Claim) -> bool {
+    let is_ours = |taint: &Taint| taint.key == key::TO_BE_DELETED && claim.taint.as_ref() == Some(&taint.value);
+    let tainted = claim.taint.is_none() || node.taints.iter().any(is_ours);
+    node.labels.value(key::SELECTED) != Some("true") || (!node.unschedulable && tainted)
 }
 
 /// The soft taint put on; nothing if it is there.

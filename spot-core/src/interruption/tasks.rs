@@ -29,8 +29,8 @@ use crate::stop::Stop;
 use crate::view::Revision;
 use crate::wait::{self, REQUEST, within};
 
-/// How long opening a view may take: every node and pod of a large cluster is listed.
-const OPENING: Duration = Duration::from_mins(2);
+/// How long opening a view may take: a large cluster is listed in a few seconds, and a notice leaves two minutes.
+const OPENING: Duration = Duration::from_secs(30);
 /// How long a source may take to answer: longer than any waits by itself for a notice to come.
 const ANSWER: Duration = Duration::from_secs(40);
 /// The pause after a call that failed, doubling up to [`LONGEST_PAUSE`].
@@ -220,7 +220,7 @@ impl Interruptions {
         let clock = &self.ports.clock;
         let began = clock.instant();
         let until = began + self.settings.settle_timeout;
-        while clock.instant() < until {
+        while clock.instant() < until && !stop.is_set() {
             if let Some(live) = sight.get() {
                 let view = live.view();
                 if awaited.pending(&view, clock.instant().since(began)).is_none() {
@@ -309,7 +309,7 @@ impl Interruptions {
         message: Arc<str>,
     ) -> Event {
         let clock = &self.ports.clock;
-        loop {
+        while !stop.is_set() {
             if let Some(live) = sight.get() {
                 let view = live.view();
                 match view.node(node.uid.as_str()) {
@@ -326,6 +326,7 @@ impl Interruptions {
             }
             self.sleep(FIRST_PAUSE).await;
         }
+        Event::Nothing
     }
 
     /// Takes everything of ours off a node whose machine is back.

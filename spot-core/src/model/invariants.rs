@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::capacity::Class;
 use crate::claim::{Claim, ClaimRecord, Machine, Owner};
 use crate::cloud::Deletion;
+use crate::interruption::Announcement;
 use crate::node::{Effect, Node, NodeRef, NodeSnapshot, Taint, Uid, key};
 use crate::ports::{Edit, Instant, NodeChange};
 
@@ -25,11 +27,13 @@ pub struct Limits {
     pub nodes_at_once: usize,
     /// The migrator's own pod, which may be left on its node.
     pub own_pod: Option<Uid>,
+    /// How long a process begins nothing planned after it has claimed a node whose spot machine is taken back.
+    pub pause: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { nodes_at_once: 1, own_pod: None }
+        Self { nodes_at_once: 1, own_pod: None, pause: Duration::from_mins(15) }
     }
 }
 
@@ -44,8 +48,10 @@ pub enum Invariant {
     EmptyFirst,
     /// Only machines that a claim names go.
     Claimed,
-    /// Pods go by eviction alone.
+    /// Pods go by eviction alone, but for those of a node whose spot machine is being taken back.
     EvictedOnly,
+    /// Nothing planned is begun while spot machines are being taken back.
+    Held,
     /// No budget is overrun.
     Budgets,
     /// Nothing of ours stays when the work has ended.
@@ -129,6 +135,12 @@ struct Checker {
     empty: BTreeMap<(ProcessId, Uid), Instant>,
     /// When a node was written with the taint on it.
     tainted: BTreeMap<Uid, Instant>,
+    /// Names of nodes that were claimed because their spot machine is taken back.
+    doomed: BTreeSet<Arc<str>>,
+    /// Pods that were deleted.
+    given_up: BTreeSet<Uid>,
+    /// When a process claimed such a node last.
+    pressed: BTreeMap<ProcessId, Instant>,
 }
 
 impl Checker {
@@ -153,7 +165,11 @@ impl Checker {
                 }
             }
             (Call::DeletePod { pod, .. }, _) => {
-                self.report(number, Invariant::EvictedOnly, format!("{pod} is deleted"));
+                let node = world.view().pods().find(|other| other.uid == pod.uid).and_then(|pod| pod.node.clone());
+                if node.is_some_and(|node| !self.doomed.contains(&node)) {
+                    self.report(number, Invariant::EvictedOnly, format!("{pod} is deleted"));
+                }
+                self.given_up.insert(pod.uid.clone());
             }
             (Call::LatestPods(node), Answer::Pods(pods)) => {
                 let own = self.limits.own_pod.as_ref();
@@ -208,8 +224,19 @@ impl Checker {
         let Some(after) = world.last_seen(node.uid.as_str()) else { return };
         let before = world.replaced().filter(|before| before.uid == node.uid).unwrap_or(after);
         let (had, has) = (claim_of(before), claim_of(after));
-        if let (None, Some(claim)) = (had, has) {
-            self.claimed(world, number, node, before, claim);
+        match (had, has) {
+            (_, Some(claim)) if claim.owner == Owner::Interruption => self.seized(world, record, node, claim),
+            (None, Some(claim)) => {
+                self.claimed(world, number, node, before, claim);
+                let pressed = self
+                    .pressed
+                    .get(&record.process)
+                    .is_some_and(|at| *at < record.sent && record.sent < *at + self.limits.pause);
+                if pressed {
+                    self.report(number, Invariant::Held, format!("{node} is claimed by {}", claim.owner));
+                }
+            }
+            (Some(_) | None, _) => {}
         }
         match change.claim {
             Edit::Set(_) => {
@@ -217,6 +244,7 @@ impl Checker {
             }
             Edit::Remove => {
                 self.held.remove(&node.name);
+                self.doomed.remove(&node.name);
             }
             Edit::Keep => {}
         }
@@ -266,6 +294,26 @@ impl Checker {
         }
         for reason in kept_away(before) {
             self.report(number, Invariant::Eligible, format!("{node} is claimed in spite of {reason}"));
+        }
+    }
+
+    /// A node is claimed, or claimed once more, because of what was announced of its machine.
+    fn seized(&mut self, world: &World, record: &CallRecord, node: &NodeRef, claim: &Claim) {
+        let number = record.number;
+        let Some(instance) = world.instance_of_uid(node.uid.as_str()) else { return };
+        if claim.machine != Machine::Instance(instance.clone()) {
+            self.report(number, Invariant::Claimed, format!("{node} is claimed with the machine {:?}", claim.machine));
+        }
+        if claim.is_departing() {
+            self.report(number, Invariant::Claimed, format!("the machine of {node} is to be deleted"));
+        }
+        let mut announced = world.announced(instance).map(|notice| &notice.announcement).peekable();
+        if announced.peek().is_none() {
+            self.report(number, Invariant::Eligible, format!("{node} is claimed, and nothing was announced of it"));
+        }
+        if announced.any(|announcement| matches!(announcement, Announcement::Interruption { .. })) {
+            self.doomed.insert(Arc::clone(&node.name));
+            self.pressed.insert(record.process, record.answered.unwrap_or(record.sent));
         }
     }
 
@@ -322,12 +370,13 @@ impl Checker {
                 let what = format!("budget {budget} demands {desired} healthy pods and has {healthy}");
                 self.report(number, Invariant::Budgets, what);
             }
-            Fact::PodGone { pod, removal: Removal::Deleted, .. } => {
+            Fact::PodGone { pod, removal: Removal::Deleted, .. } if !self.given_up.contains(&pod.uid) => {
                 self.report(number, Invariant::EvictedOnly, format!("{pod} went by a deletion"));
             }
             Fact::MachineDeleted { node, tainted_for, .. } => {
                 let Some(after) = world.last_seen(node.uid.as_str()) else { return };
-                let ours = claim_of(after).is_some_and(|claim| claim.taint.is_some());
+                let ours = |claim: &Claim| claim.taint.is_some() && claim.owner != Owner::Interruption;
+                let ours = claim_of(after).is_some_and(ours);
                 let drain = world.settings().load_balancer_drain;
                 if ours && tainted_for.is_none_or(|time| time < drain) {
                     let what = format!("the machine of {node} goes {tainted_for:?} after the taint");
@@ -340,7 +389,7 @@ impl Checker {
 
     fn look_for_leftovers(&mut self, world: &World) {
         for node in world.view().nodes() {
-            if claim_of(node).is_some_and(Claim::is_departing) {
+            if claim_of(node).is_some_and(|claim| claim.is_departing() || may_go_yet(world, node, claim)) {
                 continue;
             }
             let mut left: Vec<&str> = Vec::new();
@@ -369,6 +418,13 @@ impl Checker {
 
 fn claim_of(node: &NodeSnapshot) -> Option<&Claim> {
     node.claim().of(node.uid.as_str())
+}
+
+/// Whether a machine of which something was announced is not back yet, or may go yet.
+fn may_go_yet(world: &World, node: &NodeSnapshot, claim: &Claim) -> bool {
+    let until = claim.until.unwrap_or(claim.since);
+    let waited = world.wall().duration_since(until) > jiff::SignedDuration::from_mins(15);
+    claim.owner == Owner::Interruption && !(node.readiness == crate::node::Readiness::Ready && waited)
 }
 
 fn is_to_be_deleted(taint: &Taint) -> bool {
@@ -423,7 +479,8 @@ fn kept_away(node: &NodeSnapshot) -> Vec<&'static str> {
 fn taken_off(before: &NodeSnapshot, after: &NodeSnapshot, claim: Option<&Claim>) -> Vec<String> {
     let ours = |taint: &Taint| {
         let recorded = claim.and_then(|claim| claim.taint.as_ref());
-        taint.key == key::LEAVING || (is_to_be_deleted(taint) && recorded == Some(&taint.value))
+        [key::LEAVING, key::REBALANCE].contains(&taint.key.as_str())
+            || (is_to_be_deleted(taint) && recorded == Some(&taint.value))
     };
     let taints = before.taints.iter().filter(|taint| !ours(taint) && !after.taints.contains(taint));
     let mut lost: Vec<String> = taints.map(|taint| format!("the taint {}={}", taint.key, taint.value)).collect();

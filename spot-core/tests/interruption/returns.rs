@@ -1,0 +1,93 @@
+//! Machines that come back, or were never taken.
+
+use spot_core::interruption::Reclaim;
+use spot_core::model::WorldBuilder;
+
+use super::*;
+
+fn two() -> Model {
+    WorldBuilder::default().spot(2).deployment("web", 4).build()
+}
+
+#[test]
+fn a_node_that_comes_back_is_uncordoned_whether_its_machine_booted_or_went_on() {
+    for (action, boots) in [(Reclaim::Stop, true), (Reclaim::Hibernate, true), (Reclaim::Hibernate, false)] {
+        for another in [false, true] {
+            let model = two();
+            let invariants = watch(&model);
+            model.with(|world| {
+                world.interrupt("spot-1", action).unwrap();
+                world.later(20 * MINUTE, move |world| world.start_machine("spot-1", boots));
+            });
+            let mut returned = Vec::new();
+            for _process in 0..1 + u32::from(another) {
+                let lasts = if another { 18 * MINUTE } else { 21 * MINUTE };
+                returned.extend(answering(&model, &settings(), lasts).returned());
+            }
+            assert_eq!(returned, ["spot-1"], "{action:?}, {boots}, {another}");
+            assert!(is_clean(&node(&model, "spot-1")), "{action:?}, {boots}, {another}");
+            kept(&model, &invariants);
+        }
+    }
+}
+
+#[test]
+fn a_node_is_not_uncordoned_before_its_machine_was_taken() {
+    let model = two();
+    model.with(|world| {
+        world.interrupt("spot-1", Reclaim::Stop).unwrap();
+        // its kubelet is late once
+        world.later(MINUTE, |world| world.set_kubelet("spot-1", false));
+        world.later(MINUTE + 10 * SECOND, |world| world.set_kubelet("spot-1", true));
+    });
+    let notes = answering(&model, &settings(), 100 * SECOND);
+    assert_eq!(notes.returned(), [""; 0]);
+    assert!(node(&model, "spot-1").unschedulable);
+}
+
+#[test]
+fn a_node_whose_machine_is_not_taken_after_all_is_released_when_the_cloud_says_that_it_runs() {
+    let model = two();
+    model.with(|world| {
+        let (instance, at) = (world.machine_of("spot-1").unwrap(), world.wall().checked_add(2 * MINUTE).unwrap());
+        let action = Reclaim::Terminate;
+        world.announce(instance, spot_core::interruption::Announcement::Interruption { action, at });
+    });
+    let notes = answering(&model, &settings(), 11 * MINUTE);
+    assert_eq!((notes.emptied().len(), notes.returned().len()), (1, 0), "not yet: it may only be late");
+    let notes = answering(&model, &settings(), 3 * MINUTE);
+    assert_eq!(notes.returned(), ["spot-1"]);
+    assert!(is_clean(&node(&model, "spot-1")));
+}
+
+#[test]
+fn a_person_s_cordon_stays_on_a_node_that_comes_back() {
+    let model = two();
+    let invariants = watch(&model);
+    model.with(|world| {
+        world.cordon("spot-1", true);
+        world.interrupt("spot-1", Reclaim::Stop).unwrap();
+        world.later(5 * MINUTE, |world| world.start_machine("spot-1", true));
+    });
+    let notes = answering(&model, &settings(), 6 * MINUTE);
+    assert_eq!(notes.returned(), ["spot-1"]);
+    let node = node(&model, "spot-1");
+    assert!(node.unschedulable && node.claim == ClaimAnnotation::Absent);
+    kept(&model, &invariants);
+}
+
+#[test]
+fn a_node_that_was_taken_back_by_a_person_is_left_alone_by_the_same_notice() {
+    let model = two();
+    let message = model.with(|world| {
+        let message = world.interrupt("spot-1", Reclaim::Stop).unwrap();
+        world.later(3 * SECOND, |world| world.cordon("spot-1", false));
+        let again = Arc::clone(&message);
+        world.later(30 * SECOND, move |world| world.deliver_again(&again));
+        message
+    });
+    let notes = answering(&model, &settings(), 100 * SECOND);
+    assert!(is_clean(&node(&model, "spot-1")), "{:?}", notes.all());
+    assert_eq!(notes.cordoned().len(), 1);
+    assert!(!model.with(|world| world.unsettled()).contains(&message));
+}
