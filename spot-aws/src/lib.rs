@@ -10,8 +10,8 @@
 //!   gone · through its group · fleet lowered · plainly ◄─ terminate ◄───┘ verified again before every request
 //! ```
 //!
-//! Notices of machines, which the core answers, come from a queue of the cluster or, with feature `imds`, from the
-//! metadata service of the machine itself.
+//! Notices of machines, which the core answers, come with feature `queue` from an SQS queue of the cluster, with feature
+//! `imds` from the metadata service of the machine itself.
 //!
 //! What it is not, yet: node pools are not here.
 //!

@@ -113,8 +113,8 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// One with region and credentials as [`Aws::connect`](crate::Aws::connect) finds them, for a process without that
-    /// provider. No AWS API is called.
+    /// One with region and credentials as the provider `aws` finds them, for a process without that provider. No AWS API
+    /// is called.
     ///
     /// # Errors
     /// When no region is found, the URL is none of a queue, or the queue is in another region.
@@ -248,14 +248,17 @@ impl Queue {
         };
         let sent = sent.unwrap_or(at).min(now);
         let id: Arc<str> = message_id.unwrap_or_else(|| receipt.clone()).into();
-        let ticket = Ticket { message: Arc::clone(&id), receipt: receipt.into() };
+        let receipt: Arc<str> = receipt.into();
+        let several = instances.len() > 1;
         let mut open = lock(&self.open);
         let instant = self.api.clock.instant();
         open.retain(|_, open| !open.is_forgotten(instant));
-        let wanted = open.entry(id).or_default().delivered(instances, held, instant);
-        let deliver = |instance| {
-            let notice = Notice { instance, announcement: announcement.clone(), sent };
-            Delivery { notice, ticket: ticket.clone() }
+        let wanted = open.entry(Arc::clone(&id)).or_default().delivered(instances, held, instant);
+        let deliver = |instance: InstanceId| {
+            // To the core each notice is a message of its own.
+            let message = if several { format!("{id} {instance}").into() } else { Arc::clone(&id) };
+            let ticket = Ticket { message, receipt: Arc::clone(&receipt) };
+            Delivery { notice: Notice { instance, announcement: announcement.clone(), sent }, ticket }
         };
         wanted.into_iter().map(deliver).collect()
     }
@@ -370,6 +373,7 @@ impl NoticeSource for Queue {
 
     async fn extend(&self, delivery: &Delivery, by: Instant) -> Result<(), PortError> {
         let Ticket { message, receipt } = &delivery.ticket;
+        let message = whole(message);
         let (kept, beaten) = future::join(self.away(receipt, VISIBILITY, by), self.beat(message, by)).await;
         beaten.map_err(|error| self.explained(error))?;
         kept.map_err(|error| match error.kind {
@@ -383,6 +387,7 @@ impl NoticeSource for Queue {
 
     async fn settle(&self, delivery: &Delivery, handled: Handled, by: Instant) -> Result<(), PortError> {
         let Ticket { message, receipt } = &delivery.ticket;
+        let message = whole(message);
         let (whole, held) = {
             let mut open = lock(&self.open);
             match open.get_mut(message) {
@@ -458,6 +463,11 @@ pub(crate) fn unless_unknown(answer: Result<(), CallError>) -> Result<(), CallEr
 fn is_receipt_unknown(error: &CallError) -> bool {
     let codes = ["ReceiptHandleIsInvalid", "AWS.SimpleQueueService.MessageNotInflight", "MessageNotInflight"];
     error.kind == Kind::Refused && (codes.contains(&error.code.as_str()) || error.words.contains("receipt handle"))
+}
+
+/// The ID of the message that a notice is of.
+fn whole(message: &str) -> &str {
+    message.split_once(' ').map_or(message, |(id, _instance)| id)
 }
 
 /// Whole seconds, as SQS counts.

@@ -1,5 +1,7 @@
 //! What becomes of messages: nothing is deleted before it had its effect, and nothing is forgotten.
 
+use std::collections::BTreeSet;
+
 use jiff::SignedDuration;
 use spot_core::error::ErrorClass;
 use spot_core::interruption::{Announcement, Handled};
@@ -86,7 +88,8 @@ async fn a_message_about_several_machines_is_deleted_when_each_of_them_was_settl
     let deliveries = world.deliveries().await;
     let instances: Vec<_> = deliveries.iter().map(|delivery| delivery.notice.instance.as_str()).collect();
     assert_eq!(instances, [id(1), id(2), id(3)]);
-    assert!(deliveries.iter().all(|delivery| delivery.ticket == deliveries[0].ticket));
+    let messages: BTreeSet<_> = deliveries.iter().map(|delivery| &delivery.ticket.message).collect();
+    assert_eq!(messages.len(), 3, "whoever answers them takes each for a message of its own");
     world.settle(&deliveries[1], Handled::Done).await;
     world.settle(&deliveries[1], Handled::Done).await;
     world.settle(&deliveries[0], Handled::Later).await;
@@ -96,6 +99,8 @@ async fn a_message_about_several_machines_is_deleted_when_each_of_them_was_settl
     // What is done is not done again.
     let again = world.delivery().await;
     assert_eq!(again.notice.instance.as_str(), id(1));
+    assert_eq!(again.ticket.message, deliveries[0].ticket.message);
+    world.extend(&again).await.unwrap();
     world.settle(&again, Handled::Done).await;
     assert_eq!(world.aws.messages(|messages| messages.len()), 0);
 }
