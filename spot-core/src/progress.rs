@@ -340,7 +340,8 @@ pub enum Outcome {
     NothingEligible(BTreeMap<ReasonKind, usize>),
     /// An on-demand node came while nodes were being retired: spot is exhausted. The node.
     SpotExhausted(NodeRef),
-    /// Evicted pods did not run elsewhere in time. One of them, or the node that could not be classified.
+    /// Evicted pods did not run elsewhere in time, or spot capacity was being taken back for as long. One of the pods,
+    /// or the node that could not be classified.
     NotSettled(String),
     /// Leftovers of an earlier process were finished or released; nothing new was begun.
     Recovered,

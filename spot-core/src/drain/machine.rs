@@ -168,7 +168,7 @@ impl Machine {
             return Next::Failed(to_go.iter().map(|(pod, going)| self.blocked(view, pod, *going)).collect());
         }
         let left = lost.and_then(|at| Duration::try_from(at.duration_since(wall)).ok());
-        let wake = left.map_or(self.end(), |left| self.end().min(now + left));
+        let wake = left.map_or_else(|| self.end(), |left| self.end().min(now + left));
         self.work(view, &to_go, (now, wall), wake)
     }
 

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::FutureExt;
+use futures::future::{self, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::{Settings, run_error};
@@ -121,6 +122,7 @@ impl<'a> Run<'a> {
     /// Retires nodes until none is left that may go, or an on-demand node comes back.
     pub(super) async fn migrate(&mut self) -> Result<Outcome, RunError> {
         let mut patience: Option<Instant> = None;
+        let mut held: Option<Instant> = None;
         self.announce(&self.live.view());
         loop {
             if self.stop.is_set() {
@@ -131,6 +133,17 @@ impl<'a> Run<'a> {
             self.survey(&view).await?;
             if let Some(outcome) = self.compare(&view) {
                 return Ok(outcome);
+            }
+            let now = self.ports.clock.instant();
+            if let Some(end) = self.hold.until(now) {
+                let until = *held.get_or_insert(now + self.settings.settle_timeout);
+                if now >= until {
+                    return Ok(Outcome::NotSettled("spot capacity is being taken back".to_owned()));
+                }
+                drop(view);
+                let over = self.ports.clock.sleep_until(end.min(until));
+                future::select(pin!(over), pin!(self.stop.wait())).await;
+                continue;
             }
             let mut asked: Vec<NodeRef> = Vec::new();
             let batch = loop {
@@ -183,7 +196,11 @@ impl<'a> Run<'a> {
             self.soften(&view, &targets).await;
             drop(view);
             self.facts.begun += targets.len();
+            let retired = self.report.retired.len();
             let disturbed = self.retire_all(targets).await?;
+            if self.report.retired.len() > retired {
+                held = None;
+            }
             if self.settings.policy.budgets.per_day.is_some() {
                 // A limit of the day must outlive this process, however it ends.
                 self.remember(None).await?;

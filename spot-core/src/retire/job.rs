@@ -158,6 +158,7 @@ impl<'a> Job<'a> {
     /// Marks, cordons and records, in one patch; a claim of ours that is there already is taken up.
     async fn claim(&mut self) -> Result<(), Halt> {
         self.unless_paused(Step::Claim, self.retirer.ports.clock.instant() + REQUEST).await?;
+        self.unless_held_back()?;
         let now = self.retirer.ports.clock.now();
         let (owner, machine, judged) = (self.purpose.owner(), self.machine.clone(), Arc::clone(&self.node));
         self.write(Step::Claim, |node| {
@@ -235,17 +236,21 @@ impl<'a> Job<'a> {
         self.write(step, |node| Ok(record::reaching(node, &owner, reached, before))).await
     }
 
-    /// A pause holds back what is planned, and nothing else; so does the hold, but for the answers to notices.
+    /// A pause holds back what is planned, and nothing else.
     async fn unless_paused(&self, step: Step, by: Instant) -> Result<(), Halt> {
         let Retirer { ports, live, .. } = self.retirer;
-        if self.retirer.holding(self.purpose).is_some_and(|hold| hold.until(ports.clock.instant()).is_some()) {
-            return Err(Halt::Held);
-        }
         let paused = match self.purpose.force() {
             Force::Planned => within(ports, by, "reading the pause", live.paused(by)).await,
             Force::Forced => Ok(false),
         };
         if paused.map_err(|error| Halt::call(step, error))? { Err(Halt::Paused) } else { Ok(()) }
+    }
+
+    /// So does the hold, until the node is recorded as departing: from then on notices of it are not answered.
+    fn unless_held_back(&self) -> Result<(), Halt> {
+        let now = self.retirer.ports.clock.instant();
+        let hold = self.retirer.holding(self.purpose).and_then(|hold| hold.until(now));
+        if hold.is_some() { Err(Halt::Held) } else { Ok(()) }
     }
 
     /// The last look: whether a quorum list shows no pod that ought to have gone, and taint and cordon are on, provided
@@ -296,6 +301,7 @@ impl<'a> Job<'a> {
             Some(before) => Some(before),
             None => self.fleet_now().await?,
         };
+        self.unless_held_back()?;
         self.reach(Step::Delete, ClaimStep::Deleting, before.as_ref()).await?;
         // Where the taint had to be put on again, load balancers have to see it again.
         if !self.restored && self.may_go().await? { self.ask_until_answered().await } else { Ok(Asked::TooLate) }

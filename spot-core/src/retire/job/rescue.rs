@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::channel::oneshot;
 use futures::future::{self, Either};
 use jiff::Timestamp;
 
@@ -44,33 +45,39 @@ impl Job<'_> {
         cordoned.await;
         let (retirer, purpose, node) = (self.retirer, self.purpose, self.node.reference());
         let mut evictions = self.evictions;
-        let mut is_out = false;
-        let drained = {
+        let (out, is_out) = oneshot::channel();
+        let ended = {
             let drain = retirer.empty(node.clone(), purpose, terms, &mut evictions, retirer.look(purpose));
             let halted = |drained: &Result<bool, Halt>| drained.as_ref().err().map(Halted::from);
-            let drain = retirer.timed(&node, Step::Drain, drain, halted);
-            match future::select(pin!(drain), pin!(self.keep_up(terms, limits, &mut is_out))).await {
-                Either::Left((drained, _)) => drained,
+            let work = async {
+                retirer.timed(&node, Step::Drain, drain, halted).await?;
+                emptied();
+                if terms.limits().force == Force::Forced {
+                    // A value is never sent: that the sender is gone is the signal.
+                    match is_out.await {
+                        Ok(()) | Err(oneshot::Canceled) => {}
+                    }
+                }
+                Ok(())
+            };
+            match future::select(pin!(work), pin!(self.keep_up(terms, limits, out))).await {
+                Either::Left((ended, _)) => ended,
                 Either::Right((never, _)) => match never {},
             }
         };
         self.evictions = evictions;
-        drained?;
-        emptied();
-        if terms.limits().force == Force::Forced && !is_out {
-            retirer.let_go(&self.node, terms).await;
-        }
-        Ok(())
+        ended
     }
 
     /// Keeps the record as the terms have it, and takes the node out of its load balancers once its machine surely goes.
-    async fn keep_up(&mut self, terms: &Terms, mut limits: Limits, is_out: &mut bool) -> Infallible {
+    async fn keep_up(&mut self, terms: &Terms, mut limits: Limits, out: oneshot::Sender<()>) -> Infallible {
         let retirer = self.retirer;
+        let mut out = Some(out);
         loop {
             let stricter = pin!(terms.stricter_than(limits));
-            if limits.force == Force::Forced && !*is_out {
+            if limits.force == Force::Forced && out.is_some() {
                 if let Either::Left(_) = future::select(pin!(retirer.let_go(&self.node, terms)), stricter).await {
-                    *is_out = true;
+                    out = None;
                     continue;
                 }
             } else {
