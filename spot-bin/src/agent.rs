@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_mins(5);
 const ATTEMPT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(5);
 /// How long an orderly end may take: notices are given back, which nobody waits for.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(12);
 /// How long names that are being looked up may hold up the end of the process.
 const LAST_LOOKUPS: Duration = Duration::from_millis(100);
 /// Names are looked up on a thread, which needs little: it runs on every node.
