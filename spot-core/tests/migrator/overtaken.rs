@@ -2,6 +2,7 @@
 
 use futures::future;
 use spot_core::claim::{ClaimStep, Owner};
+use spot_core::error::ErrorClass;
 use spot_core::interruption::{Announcement, Hold, InterruptionSettings, Interruptions, Reclaim, Told};
 use spot_core::model::fault::Fault;
 use spot_core::model::{CallRecord, Invariants, Limits, WorkloadSpec, WorldBuilder};
@@ -130,6 +131,28 @@ fn a_cordon_that_was_not_ours_stays_though_the_node_was_taken_over() {
         assert!(node.unschedulable && node.claim == ClaimAnnotation::Absent, "{node:?}");
         assert!(node.taints.iter().all(|taint| taint.key != key::TO_BE_DELETED), "{node:?}");
     });
+}
+
+#[test]
+fn a_retirement_that_fails_is_no_failure_if_its_node_is_taken_over_before_it_is_released() {
+    let is_release = |call: &Call| matches!(call, Call::WriteNode { change, .. } if change.claim == Edit::Remove);
+    let (mut released, mut overtaken) = (0, 0);
+    for later in (0..300).step_by(10) {
+        let model = world();
+        model.with(|world| {
+            world.fault_when(1, Fault::Fail(ErrorClass::Permanent), is_taint);
+            world.fault_when(1, Fault::Fail(ErrorClass::Transient), is_release);
+            let at = Duration::from_millis(20_040 + later);
+            world.later(at, |world| terminates(world, "od-1", 20 * MINUTE));
+        });
+        let (report, _) = beside(&model);
+        let node = model.with(|world| world.node("od-1").unwrap().clone());
+        assert_eq!(owner(&node), Some((Owner::Interruption, ClaimStep::Draining)), "{later} ms");
+        assert_eq!(report.failed.len(), usize::from(node.back_off.is_some()), "{later} ms: {report:?}");
+        released += report.failed.len();
+        overtaken += 1 - report.failed.len();
+    }
+    assert!(released > 2 && overtaken > 2, "{released} released, {overtaken} overtaken");
 }
 
 #[test]
