@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use futures::try_join;
+use spot_core::error::RunError;
 use spot_core::interruption::{Hold, Interruptions};
 use spot_core::migrator::Migrator;
 use spot_core::ports::Ports;
@@ -60,7 +61,12 @@ impl Led<'_> {
             }
         };
         // The first that fails ends the other: the lead is lost, or the process is broken.
-        let (migration, answers) = try_join!(migration, answers)?;
+        let (migration, answers) = tokio::select! {
+            biased;
+            ended = async { try_join!(migration, answers) } => ended?,
+            // While both wait for somebody to answer, neither would know.
+            () = self.ports.leadership.lost() => return Err(fault(RunError::LostLeadership)),
+        };
         whole(migration, answers)
     }
 
