@@ -103,12 +103,13 @@ fn node(number: u32, nodes: Nodes) -> NodeSnapshot {
         created_at: NOW - (3600 + i64::from(number / 10)).seconds(),
         provider_id: format!("aws:///{zone}/{instance}"),
         labels: labels(number, zone, capacity),
-        annotations: annotations(number, &instance),
+        annotations: annotations(&instance),
         taints: taints(number),
         unschedulable: false,
         readiness: Readiness::Ready,
         ready_since: None,
         boot_id: uid(number, 0x5000).to_string(),
+        internal_addresses: vec![address(number)],
         deleting_since: None,
         finalizers: Vec::new(),
         claim: ClaimAnnotation::Absent,
@@ -148,12 +149,14 @@ fn labels(number: u32, zone: &str, capacity: &str) -> spot_core::labels::Labels 
     .collect()
 }
 
-fn annotations(number: u32, instance: &str) -> spot_core::labels::Labels {
+fn address(number: u32) -> String {
+    format!("10.{}.{}.{}", number >> 16 & 255, number >> 8 & 255, number & 255)
+}
+
+fn annotations(instance: &str) -> spot_core::labels::Labels {
     let driver = format!(r#"{{"ebs.csi.aws.com":"{instance}"}}"#);
-    let address = format!("10.{}.{}.{}", number >> 16 & 255, number >> 8 & 255, number & 255);
     [
-        ("alpha.kubernetes.io/provided-node-ip", address.as_str()),
-        ("csi.volume.kubernetes.io/nodeid", &driver),
+        ("csi.volume.kubernetes.io/nodeid", driver.as_str()),
         ("node.alpha.kubernetes.io/ttl", "300"),
         ("volumes.kubernetes.io/controller-managed-attach-detach", "true"),
     ]

@@ -17,8 +17,6 @@ const EC2_FLEET_TAG: &str = "aws:ec2:fleet-id";
 const SPOT_FLEET_TAG: &str = "aws:ec2spot:fleet-request-id";
 /// The tag of a cluster's machines, by which the cloud controller manager finds them too.
 pub(crate) const CLUSTER_TAG: &str = "kubernetes.io/cluster/";
-/// Where the kubelet writes down the address that its node was given.
-const NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 /// A fleet, of one kind or the other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,11 +101,12 @@ impl Instance {
     /// bound. Whatever else a node says of itself, its kubelet wrote.
     pub(crate) fn is_machine_of(&self, node: &NodeSnapshot, id: &str, identity: Identity) -> bool {
         let named = *node.name == *id || node.name.eq_ignore_ascii_case(&self.private_dns_name);
-        let address = node.annotations.value(NODE_IP);
         named
             || match identity {
                 Identity::Name => false,
-                Identity::Address => !self.private_address.is_empty() && address == Some(self.private_address.as_str()),
+                Identity::Address => {
+                    !self.private_address.is_empty() && node.internal_addresses.contains(&self.private_address)
+                }
             }
     }
 }

@@ -41,6 +41,8 @@ mod load_balancer;
 #[cfg(feature = "ec2")]
 mod maintain;
 #[cfg(feature = "ec2")]
+mod nodeless;
+#[cfg(feature = "ec2")]
 mod provider;
 pub mod provider_id;
 #[cfg(feature = "ec2")]

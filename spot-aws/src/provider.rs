@@ -29,6 +29,7 @@ use crate::interruption::queue::{Queue, QueueSettings};
 use crate::load_balancer::Balancing;
 pub(crate) use crate::lock;
 use crate::maintain::Fleet;
+use crate::nodeless::Nodeless;
 use crate::survey::{Contradiction, Known, Rules, Survey};
 use crate::terminate::Terminated;
 
@@ -43,8 +44,8 @@ pub enum Identity {
     /// EC2's private DNS name, or the instance ID, is the node's name.
     #[default]
     Name,
-    /// That, or EC2's private address is the one that the kubelet was given, as it says in the annotation
-    /// `alpha.kubernetes.io/provided-node-ip`: for node names of one's own. It trusts the kubelet.
+    /// That, or EC2's private address is among the node's internal ones: for node names of one's own. It trusts whoever
+    /// wrote those, which may be the kubelet.
     Address,
 }
 
@@ -82,6 +83,7 @@ pub struct Aws {
     claimants: Mutex<BTreeMap<String, BTreeSet<Uid>>>,
     /// Nodes whose labels were reported to contradict EC2.
     reported: Mutex<BTreeSet<Uid>>,
+    pub(crate) nodeless: Mutex<Nodeless>,
     pub(crate) balancing: Balancing,
     /// One fleet's target is lowered at a time.
     pub(crate) terminated: futures::lock::Mutex<Terminated>,
@@ -119,6 +121,7 @@ impl Aws {
             cache: Mutex::default(),
             claimants: Mutex::default(),
             reported: Mutex::default(),
+            nodeless: Mutex::default(),
             balancing: Balancing::default(),
             terminated: futures::lock::Mutex::default(),
         }
@@ -368,7 +371,7 @@ impl Aws {
     /// right before the call, EC2's name for the instance is this node's once more, and no two nodes have one name. So a
     /// claimant that came in the meantime has not that machine, unless the machine joined a second time under its other
     /// name, that is its ID: the next survey refuses both. With [`Identity::Address`](crate::Identity::Address) the
-    /// annotation is trusted as far as that.
+    /// addresses are trusted as far as that.
     pub(crate) fn is_claimed_by_another(&self, id: &str, uid: &Uid) -> bool {
         lock(&self.claimants).get(id).is_some_and(|claimants| claimants.iter().any(|other| other != uid))
     }
@@ -413,7 +416,11 @@ impl CloudProvider for Aws {
         *lock(&self.claimants) = claimants;
         let survey = Survey::new(nodes, None, &self.rules, &known);
         self.report(survey.contradictions(nodes));
-        Ok(survey.facts(nodes, chosen))
+        let facts = survey.facts(nodes, chosen);
+        if chosen.is_empty() {
+            self.look_for_nodeless(nodes, by).await;
+        }
+        Ok(facts)
     }
 
     async fn detach(&self, node: &NodeSnapshot, tainted_at: Option<Timestamp>, write: &Write) -> Result<(), PortError> {

@@ -9,8 +9,9 @@ use tracing::warn;
 
 use crate::exit::Fault;
 
-/// How long one round of questions may take.
-const ROUND: Duration = Duration::from_secs(30);
+/// How long one round of questions may take: a single run has no other, and where one is throttled, fails or hangs, it is
+/// asked again.
+const ROUND: Duration = Duration::from_mins(1);
 /// The pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(5);
 

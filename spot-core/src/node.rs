@@ -281,6 +281,8 @@ pub struct NodeSnapshot {
     pub ready_since: Option<Timestamp>,
     /// Which boot of the machine this is.
     pub boot_id: String,
+    /// The addresses that it says to have inside the cluster. Its kubelet may have written them.
+    pub internal_addresses: Vec<String>,
     /// Since when the object is being deleted.
     pub deleting_since: Option<Timestamp>,
     /// Who wants to do something before the object goes.

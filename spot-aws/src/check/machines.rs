@@ -2,12 +2,15 @@
 
 use aws_sdk_ec2::types::{self, Filter};
 use aws_smithy_runtime_api::client::result::SdkError;
-use aws_smithy_types::error::metadata::ProvideErrorMetadata as _;
+use aws_smithy_runtime_api::http::Response;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use futures::future::{self, BoxFuture, FutureExt as _};
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::ports::Instant;
 
 use super::Checked;
 use crate::action::Action;
+use crate::client::Api;
 use crate::describe::more;
 use crate::error::{CallError, Kind};
 use crate::instance::CLUSTER_TAG;
@@ -21,40 +24,67 @@ impl Aws {
     /// one of the cluster's instances. Region, credentials, endpoint and these rights are right if all are answered.
     /// Nothing is changed; the rights to change anything else can't be asked for without using them.
     pub async fn check(&self, by: Instant) -> Vec<Checked> {
-        let api = &self.api;
-        let mut checked = Vec::new();
-        let mut note = |action, outcome| {
-            let dispensable = matches!(action, Action::DescribeFleets | Action::DescribeSpotFleetRequests);
-            checked.push(Checked { action, outcome, dispensable });
-        };
+        let Api { ec2, autoscaling, balancing, classic, .. } = &*self.api;
+        // Side by side: one that is asked again and again does not use up the time of the others.
+        let (machines, reads) = future::join(
+            self.check_machines(by),
+            future::join_all([
+                self.read(
+                    Action::DescribeAutoScalingInstances,
+                    by,
+                    autoscaling.describe_auto_scaling_instances().max_records(1).send(),
+                ),
+                self.read(
+                    Action::DescribeAutoScalingGroups,
+                    by,
+                    autoscaling.describe_auto_scaling_groups().max_records(1).send(),
+                ),
+                self.read(Action::DescribeFleets, by, ec2.describe_fleets().max_results(1).send()),
+                self.read(
+                    Action::DescribeSpotFleetRequests,
+                    by,
+                    ec2.describe_spot_fleet_requests().max_results(1).send(),
+                ),
+                self.read(Action::DescribeTargetGroups, by, balancing.describe_target_groups().page_size(1).send()),
+                self.read(Action::DescribeLoadBalancers, by, classic.describe_load_balancers().page_size(1).send()),
+            ]),
+        )
+        .await;
+        machines.into_iter().chain(reads).collect()
+    }
+
+    /// Tries a read.
+    fn read<'a, T, E>(
+        &'a self,
+        action: Action,
+        by: Instant,
+        request: impl Future<Output = Result<T, SdkError<E, Response>>> + Send + 'a,
+    ) -> BoxFuture<'a, Checked>
+    where
+        T: Send + 'a,
+        E: ProvideErrorMetadata + std::error::Error + Send + 'static,
+    {
+        let dispensable = matches!(action, Action::DescribeFleets | Action::DescribeSpotFleetRequests);
+        let call = self.api.call(action, by, request);
+        let answered =
+            async move { Checked { action, outcome: call.await.map(drop).map_err(PortError::from), dispensable } };
+        answered.boxed()
+    }
+
+    /// Tries to describe an instance of the cluster, and asks whether it could be terminated.
+    async fn check_machines(&self, by: Instant) -> Vec<Checked> {
+        let checked = |action, outcome| Checked { action, outcome, dispensable: false };
         match self.instance_of_cluster(by).await {
-            Ok(Some(id)) => {
-                note(Action::DescribeInstances, Ok(()));
-                note(Action::TerminateInstances, self.may_terminate(&id, by).await.map_err(PortError::from));
+            Ok(Some(id)) => vec![
+                checked(Action::DescribeInstances, Ok(())),
+                checked(Action::TerminateInstances, self.may_terminate(&id, by).await.map_err(PortError::from)),
+            ],
+            Ok(None) if self.rules.require_cluster_tag => {
+                vec![checked(Action::DescribeInstances, Err(self.no_instance()))]
             }
-            Ok(None) if self.rules.require_cluster_tag => note(Action::DescribeInstances, Err(self.no_instance())),
-            Ok(None) => note(Action::DescribeInstances, Ok(())),
-            Err(error) => note(Action::DescribeInstances, Err(error.into())),
+            Ok(None) => vec![checked(Action::DescribeInstances, Ok(()))],
+            Err(error) => vec![checked(Action::DescribeInstances, Err(error.into()))],
         }
-        let mut note = |action, answer: Result<(), CallError>| note(action, answer.map_err(PortError::from));
-        let request = api.autoscaling.describe_auto_scaling_instances().max_records(1);
-        let answer = api.call(Action::DescribeAutoScalingInstances, by, request.send()).await;
-        note(Action::DescribeAutoScalingInstances, answer.map(|_| ()));
-        let request = api.autoscaling.describe_auto_scaling_groups().max_records(1);
-        let answer = api.call(Action::DescribeAutoScalingGroups, by, request.send()).await;
-        note(Action::DescribeAutoScalingGroups, answer.map(|_| ()));
-        let request = api.ec2.describe_fleets().max_results(1);
-        note(Action::DescribeFleets, api.call(Action::DescribeFleets, by, request.send()).await.map(|_| ()));
-        let request = api.ec2.describe_spot_fleet_requests().max_results(1);
-        let answer = api.call(Action::DescribeSpotFleetRequests, by, request.send()).await;
-        note(Action::DescribeSpotFleetRequests, answer.map(|_| ()));
-        let request = api.balancing.describe_target_groups().page_size(1);
-        let answer = api.call(Action::DescribeTargetGroups, by, request.send()).await;
-        note(Action::DescribeTargetGroups, answer.map(|_| ()));
-        let request = api.classic.describe_load_balancers().page_size(1);
-        let answer = api.call(Action::DescribeLoadBalancers, by, request.send()).await;
-        note(Action::DescribeLoadBalancers, answer.map(|_| ()));
-        checked
     }
 
     /// The ID of an instance that is tagged for the cluster, if there is one.

@@ -126,7 +126,11 @@ async fn rb_47_1200_nodes_are_classified_in_at_most_20_calls_with_ids_that_do_no
     assert_eq!(fleets, (1191..=1200).collect::<Vec<_>>(), "those that maintain keep");
     let before = world.aws.calls().len();
     world.survey(&[]).await;
-    assert!(world.aws.calls().len() <= before + 1, "cached, but for the instances that were not there");
+    let asked = world.aws.calls().len() - before;
+    assert!(
+        asked <= 4,
+        "cached, but for the instances that were not there and a look for those without a node: {asked}"
+    );
     world.survey(&[1]).await;
     assert!(world.aws.calls().len() <= before + 12, "only what is chosen is asked for anew");
 }
@@ -217,10 +221,12 @@ async fn answers_are_kept_for_a_while_and_asked_for_anew_on_demand() {
     world.survey(&[]).await;
     assert_eq!(world.aws.calls().len(), calls, "all of it is known");
     world.try_survey(&[], Freshness::Now).await.unwrap();
-    assert_eq!(world.aws.calls().len(), 2 * calls, "asked for now");
+    let anew = world.aws.calls().len() - calls;
+    // All but the look for instances without a node, which is a matter of hours.
+    assert_eq!(anew, calls - 1, "asked for now");
     world.pass(301).await;
     world.survey(&[]).await;
-    assert_eq!(world.aws.calls().len(), 3 * calls, "too old");
+    assert_eq!(world.aws.calls().len(), calls + 2 * anew, "too old");
     world.change_group("od", |group| group.min = 3);
     let fact = world.fact(1).await;
     assert_eq!(fact.group.unwrap().floor, 3, "what is chosen is never taken from the cache");

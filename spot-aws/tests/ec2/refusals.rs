@@ -280,9 +280,7 @@ async fn by_address_a_node_of_any_name_may_go() {
         world.on_demand(1);
         world.change_node(1, |node| {
             node.name = "worker-7.corp".into();
-            let address =
-                address.map(|address| ("alpha.kubernetes.io/provided-node-ip".to_owned(), address.to_owned()));
-            node.annotations.extend(address);
+            node.internal_addresses.extend(address.map(str::to_owned));
         });
         let expected = if may_go { vec![] } else { vec![ReasonKind::IdentityMismatch] };
         assert_eq!(world.refusals(1).await, expected, "{identity:?}, {address:?}");

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::support::{World, id, name};
+use crate::double::Fault;
+use crate::support::{World, id, name, secs};
 
 /// What was logged.
 #[derive(Clone, Debug, Default)]
@@ -69,4 +70,49 @@ async fn rb_52_an_instance_that_goes_by_ec2_though_a_group_had_it_is_told() {
     });
     world.delete(1).await.unwrap();
     assert!(log.lines().iter().any(|line| line.contains("not counted by its group") && line.contains(&id(1))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_that_run_without_a_node_are_told_of_once_and_left_alone() {
+    let (log, _listening) = listen();
+    let mut world = World::of_group(3, 0);
+    for number in 4..=8 {
+        world.on_demand(number);
+    }
+    // 1 was detached from its group, 4 never joined; of the others each has a reason to have no node.
+    world.change_group("od", |group| {
+        group.members.remove(&id(1));
+    });
+    world.nodes.retain(|node| ![1, 4, 5, 6, 7].contains(&number_of(node)));
+    let now = crate::support::noon();
+    world.change_instance(5, |instance| instance.launched = now - secs(600));
+    world.change_instance(6, |instance| instance.state = "stopped");
+    world.change_instance(7, |instance| instance.tags.clear());
+    world.aws.state().page = 2;
+    let told = || log.lines().into_iter().filter(|line| line.contains("without a Node")).collect::<Vec<_>>();
+    world.survey(&[]).await;
+    let [line] = &told()[..] else { panic!("{:?}", log.lines()) };
+    assert!(line.contains(&format!("{}, {}", id(1), id(4))), "{line}");
+    assert!([5, 6, 7].iter().all(|number| !line.contains(&id(*number))), "{line}");
+    world.survey(&[]).await;
+    world.pass(3600).await;
+    world.survey(&[]).await;
+    let lines = told();
+    assert!(lines.len() == 2 && lines[1].contains(&id(5)) && !lines[1].contains(&id(1)), "only what is new: {lines:?}");
+    assert!(world.aws.writes().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_without_a_node_that_can_not_be_looked_for_hold_nothing_up() {
+    let world = World::of_group(3, 0);
+    world.survey(&[]).await;
+    world.pass(3600).await;
+    world.aws.fail("ec2:DescribeInstances", Fault::Hang, u32::MAX);
+    let by = world.by(90);
+    assert!(world.provider.without_node(&world.nodes, world.by(20)).await.is_err());
+    assert!(world.clock_at(secs(0)) < by);
+}
+
+fn number_of(node: &spot_core::node::NodeSnapshot) -> u32 {
+    (1..=8).find(|number| *node.name == *name(*number)).unwrap()
 }

@@ -84,6 +84,7 @@ impl World {
             readiness: if ready { Readiness::Ready } else { Readiness::NotReady { since: created_at } },
             ready_since: ready.then_some(created_at),
             boot_id: self.instances.get(no.0)?.boot_id(),
+            internal_addresses: Vec::new(),
             deleting_since: None,
             finalizers: match self.settings.machines {
                 MachineKind::Instance => Vec::new(),

@@ -42,6 +42,14 @@ struct TaintText {
 struct Status {
     conditions: Option<Vec<Condition>>,
     node_info: Option<NodeInfo>,
+    addresses: Option<Vec<Address>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Address {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    address: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -90,6 +98,13 @@ pub(crate) fn node(node: Node) -> Result<NodeSnapshot, Unreadable> {
         readiness,
         ready_since,
         boot_id: status.node_info.and_then(|info| info.boot_id).unwrap_or_default(),
+        internal_addresses: status
+            .addresses
+            .into_iter()
+            .flatten()
+            .filter(|one| one.kind.as_deref() == Some("InternalIP"))
+            .filter_map(|one| one.address)
+            .collect(),
         finalizers: metadata.finalizers.unwrap_or_default(),
     })
 }

@@ -30,6 +30,7 @@ pub(crate) fn node(node: &NodeSnapshot) -> Value {
         Readiness::NotReady { since } => ("False", since),
         Readiness::Unreachable { since } => ("Unknown", since),
     };
+    let internal = |address: &String| json!({"type": "InternalIP", "address": address});
     let mut object = json!({
         "kind": "Node", "apiVersion": "v1",
         "metadata": {
@@ -41,6 +42,7 @@ pub(crate) fn node(node: &NodeSnapshot) -> Value {
         "status": {
             "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": seconds(since)}],
             "nodeInfo": {"bootID": node.boot_id},
+            "addresses": node.internal_addresses.iter().map(internal).collect::<Vec<_>>(),
         },
     });
     if let Some(since) = node.deleting_since {

@@ -47,6 +47,11 @@ items:
     - {key: bare, effect: PreferNoSchedule}
   status:
     nodeInfo: {bootID: b1}
+    addresses:
+    - {type: Hostname, address: od-1}
+    - {type: InternalIP, address: 10.0.0.1}
+    - {type: ExternalIP, address: 192.0.2.1}
+    - {type: InternalIP, address: "fd00::1"}
     conditions:
     - {type: MemoryPressure, status: "False"}
     - {type: Ready, status: Unknown, lastTransitionTime: "2026-01-01T10:00:00Z"}
@@ -65,6 +70,7 @@ items:
     let until = "2026-01-03T00:00:00Z".parse().unwrap();
     assert_eq!(node.back_off, Some(BackOff { until, count: 2 }));
     assert_eq!((node.provider_id.as_str(), node.unschedulable, node.boot_id.as_str()), ("aws:///a/i-1", true, "b1"));
+    assert_eq!(node.internal_addresses, ["10.0.0.1", "fd00::1"]);
     let since = "2026-01-01T10:00:00Z".parse().unwrap();
     assert_eq!(node.readiness, Readiness::Unreachable { since });
     let time_added = "2026-01-01T00:00:01Z".parse().ok();

@@ -88,6 +88,7 @@ fn described(id: &str, instance: &Instance) -> String {
     let mut one = tag("instanceId", id) + &tag("instanceState", tag("code", 16) + &tag("name", told));
     one += &tag("privateDnsName", &instance.dns);
     one += &tag("privateIpAddress", &instance.address);
+    one += &tag("launchTime", instance.launched);
     one += &tag("instanceType", &instance.kind);
     one += &tag("placement", tag("availabilityZone", &instance.zone));
     one += &list("tagSet", "item", instance.tags.iter().map(|(key, value)| tag("key", key) + &tag("value", value)));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 /// How long a group or fleet takes to launch another instance.
@@ -20,6 +21,7 @@ pub(crate) struct Instance {
     /// What it was before, and until when that is told.
     pub(crate) before: Option<(&'static str, Instant)>,
     pub(crate) since: Instant,
+    pub(crate) launched: Timestamp,
     pub(crate) dns: String,
     pub(crate) address: String,
     pub(crate) kind: String,
@@ -339,6 +341,7 @@ impl State {
                 state: "running",
                 before: None,
                 since: Instant::now(),
+                launched: Timestamp::MAX,
                 dns: format!("new-{id}"),
                 address: "10.9.9.9".to_owned(),
                 kind,

@@ -49,6 +49,7 @@ pub(crate) fn node(name: &str) -> NodeSnapshot {
         readiness: Readiness::Ready,
         ready_since: None,
         boot_id: "boot".to_owned(),
+        internal_addresses: Vec::new(),
         deleting_since: None,
         finalizers: Vec::new(),
         claim: ClaimAnnotation::Absent,
