@@ -89,10 +89,10 @@ pub fn answer(notice: &Notice, node: &NodeSnapshot, settings: &InterruptionSetti
             let until = now.instant + left.max(FLOOR);
             Answer::Empty(Limits { until, delete_blocked: None, force: Force::Forced })
         }
-        Announcement::LaunchAction { until } => {
-            let left = left(notice, until, now.wall).saturating_sub(HOOK_MARGIN);
-            Answer::AwaitReady { until: now.instant + left }
-        }
+        Announcement::LaunchAction { until } => match left(notice, until, now.wall) {
+            Duration::ZERO => Answer::Nothing,
+            left => Answer::AwaitReady { until: now.instant + left.saturating_sub(HOOK_MARGIN) },
+        },
         Announcement::StateChange(MachineState::Down) if is_over(notice.sent, node) => Answer::Nothing,
         Announcement::StateChange(MachineState::Down) => Answer::Cordon,
         Announcement::StateChange(MachineState::Up) => Answer::Nothing,

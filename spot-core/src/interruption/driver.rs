@@ -92,6 +92,8 @@ struct Driver<'a> {
     sight: Sight,
     index: Index,
     desk: Desk,
+    /// Messages that are to be kept for longer before long.
+    due: BTreeSet<Arc<str>>,
     cases: BTreeMap<Uid, Case>,
     cordons: Cordons,
     /// Nodes to drain on a recommendation, in the order of their notices.
@@ -113,6 +115,7 @@ impl<'a> Driver<'a> {
             sight: Sight::default(),
             index: Index::default(),
             desk: Desk::default(),
+            due: BTreeSet::new(),
             cases: BTreeMap::new(),
             cordons: Cordons::default(),
             recommended: VecDeque::new(),
@@ -158,6 +161,8 @@ impl<'a> Driver<'a> {
                 if let Some(delivery) = self.desk.delivery(&message).cloned() {
                     self.begin(self.own.extend(delivery, KEEP));
                     self.begin(self.own.due(message, KEEP));
+                } else {
+                    self.due.remove(&message);
                 }
             }
             Event::Settled => self.settling = self.settling.saturating_sub(1),
@@ -271,13 +276,13 @@ impl<'a> Driver<'a> {
             }
             Answer::Empty(limits) => {
                 self.keep(delivery, Waits::Node(node.uid.clone()));
-                self.to_empty(&notice, &node, limits, now);
+                self.press(&notice, &node, limits, now);
             }
         }
     }
 
     /// Has a node emptied; where that is under way, the notice can only make it hastier.
-    fn to_empty(&mut self, notice: &Notice, node: &NodeSnapshot, limits: Limits, now: Moment) {
+    fn press(&mut self, notice: &Notice, node: &NodeSnapshot, limits: Limits, now: Moment) {
         if notice.announcement.kind() == NoticeKind::Interruption {
             self.hold(now);
         }
@@ -325,7 +330,8 @@ impl<'a> Driver<'a> {
         // Those that are gone, or were taken back meanwhile, need no more.
         while let Some(node) = self.recommended.front().cloned() {
             self.recommended.pop_front();
-            if let Some(case) = self.cases.get_mut(&node).filter(|case| !case.running) {
+            let waits = |case: &&mut Case| !case.running && case.emptying.terms.limits().force == Force::Planned;
+            if let Some(case) = self.cases.get_mut(&node).filter(waits) {
                 let until = now + self.own.settings.retire.drain_timeout;
                 case.emptying.terms = Terms::new(until, None, Force::Planned);
                 self.draining = Some(node.clone());
@@ -417,7 +423,10 @@ impl<'a> Driver<'a> {
     }
 
     fn keep(&mut self, delivery: Delivery, waits: Waits) {
-        self.begin(self.own.due(Arc::clone(&delivery.ticket.message), KEEP));
+        let message = &delivery.ticket.message;
+        if self.due.insert(Arc::clone(message)) {
+            self.begin(self.own.due(Arc::clone(message), KEEP));
+        }
         self.desk.keep(delivery, waits);
     }
 

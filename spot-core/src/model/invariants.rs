@@ -11,7 +11,6 @@ use std::time::Duration;
 use crate::capacity::Class;
 use crate::claim::{Claim, ClaimRecord, Machine, Owner};
 use crate::cloud::Deletion;
-use crate::interruption::Announcement;
 use crate::node::{Effect, Node, NodeRef, NodeSnapshot, Taint, Uid, key};
 use crate::ports::{Edit, Instant, NodeChange};
 
@@ -135,8 +134,6 @@ struct Checker {
     empty: BTreeMap<(ProcessId, Uid), Instant>,
     /// When a node was written with the taint on it.
     tainted: BTreeMap<Uid, Instant>,
-    /// Names of nodes that were claimed because their spot machine is taken back.
-    doomed: BTreeSet<Arc<str>>,
     /// Pods that were deleted.
     given_up: BTreeSet<Uid>,
     /// When a process claimed such a node last.
@@ -166,7 +163,7 @@ impl Checker {
             }
             (Call::DeletePod { pod, .. }, _) => {
                 let node = world.view().pods().find(|other| other.uid == pod.uid).and_then(|pod| pod.node.clone());
-                if node.is_some_and(|node| !self.doomed.contains(&node)) {
+                if node.is_some_and(|node| !is_doomed(world, &node)) {
                     self.report(number, Invariant::EvictedOnly, format!("{pod} is deleted"));
                 }
                 self.given_up.insert(pod.uid.clone());
@@ -244,7 +241,6 @@ impl Checker {
             }
             Edit::Remove => {
                 self.held.remove(&node.name);
-                self.doomed.remove(&node.name);
             }
             Edit::Keep => {}
         }
@@ -307,12 +303,10 @@ impl Checker {
         if claim.is_departing() {
             self.report(number, Invariant::Claimed, format!("the machine of {node} is to be deleted"));
         }
-        let mut announced = world.announced(instance).map(|notice| &notice.announcement).peekable();
-        if announced.peek().is_none() {
+        if world.announced(instance).next().is_none() {
             self.report(number, Invariant::Eligible, format!("{node} is claimed, and nothing was announced of it"));
         }
-        if announced.any(|announcement| matches!(announcement, Announcement::Interruption { .. })) {
-            self.doomed.insert(Arc::clone(&node.name));
+        if world.is_taken_back(instance) {
             self.pressed.insert(record.process, record.answered.unwrap_or(record.sent));
         }
     }
@@ -418,6 +412,13 @@ impl Checker {
 
 fn claim_of(node: &NodeSnapshot) -> Option<&Claim> {
     node.claim().of(node.uid.as_str())
+}
+
+/// Whether a node is claimed while its spot machine is taken back.
+fn is_doomed(world: &World, node: &str) -> bool {
+    let Some(node) = world.node(node) else { return false };
+    claim_of(node).is_some_and(|claim| claim.owner == Owner::Interruption)
+        && world.instance_of_uid(node.uid.as_str()).is_some_and(|instance| world.is_taken_back(instance))
 }
 
 /// Whether a machine of which something was announced is not back yet, or may go yet.

@@ -129,6 +129,12 @@ impl World {
         notices.filter(move |notice| notice.instance == *instance)
     }
 
+    /// Whether it was announced that this spot machine is taken back.
+    #[must_use]
+    pub fn is_taken_back(&self, instance: &InstanceId) -> bool {
+        self.announced(instance).any(|notice| matches!(notice.announcement, Announcement::Interruption { .. }))
+    }
+
     /// The machine ends at once, with whatever runs on it.
     fn lose_machine(&mut self, no: InstanceNo) {
         let Some(instance) = self.instances.get_mut(no.0).filter(|instance| instance.life == Life::Running) else {

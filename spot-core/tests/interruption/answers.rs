@@ -175,6 +175,30 @@ fn rb_80_where_recommendations_drain_they_do_so_one_at_a_time_and_as_in_a_planne
 }
 
 #[test]
+fn an_interruption_makes_a_recommended_drain_a_hasty_one_whether_it_waits_or_is_under_way() {
+    for interrupted in ["sp-1", "sp-2"] {
+        let stuck = |node| on(node, WorkloadSpec::deployment(node, 2).budget(Allowance::MaxUnavailable(0)));
+        let model = WorldBuilder::default()
+            .node(own("sp-1"))
+            .node(own("sp-2"))
+            .workload(stuck("sp-1"))
+            .workload(stuck("sp-2"))
+            .build();
+        let invariants = watch(&model);
+        announce(&model, "sp-1", Announcement::Rebalance);
+        announce(&model, "sp-2", Announcement::Rebalance);
+        model.with(|world| world.later(5 * MINUTE, |world| drop(world.interrupt(interrupted, Reclaim::Terminate))));
+        let drain = InterruptionSettings { rebalance: Rebalance::Drain, ..settings() };
+        let notes = answering(&model, &drain, 8 * MINUTE);
+        assert_eq!(notes.emptied(), [(interrupted.to_owned(), NoticeKind::Interruption)], "{:?}", notes.told());
+        let gone = departures(&model, interrupted);
+        let in_time = |at: &Instant| *at > Instant(6 * MINUTE - SECOND) && *at < Instant(7 * MINUTE);
+        assert!(gone.len() == 2 && gone.iter().all(|(_, how, at)| *how == Removal::Deleted && in_time(at)), "{gone:?}");
+        kept(&model, &invariants);
+    }
+}
+
+#[test]
 fn a_recommended_drain_that_fails_leaves_nothing_on_its_node_and_the_next_one_follows() {
     let model = WorldBuilder::default()
         .node(own("sp-1"))

@@ -85,6 +85,7 @@ fn each_kind_has_its_answer() {
         answered(Announcement::LaunchAction { until: at(300) }, 0),
         Answer::AwaitReady { until: moment(290).instant }
     );
+    assert_eq!(answered(Announcement::LaunchAction { until: at(300) }, 300), Answer::Nothing);
     assert_eq!(answered(Announcement::StateChange(MachineState::Down), 1), Answer::Cordon);
     assert_eq!(answered(Announcement::StateChange(MachineState::Up), 1), Answer::Nothing);
 
