@@ -138,7 +138,7 @@ pub(super) fn seizing(
         taint: if tainting { Some(seconds(now)) } else { listed.and_then(|claim| claim.taint.clone()) },
         since: resumed.map_or(now, |claim| claim.since),
         own_pod_left: false,
-        restored: resumed.is_some_and(|claim| claim.restored),
+        restored: resumed.is_some_and(|claim| claim.restored) || lost_its_taint(node, &Owner::Interruption),
         until: resumed.and_then(|claim| claim.until).into_iter().chain(until).min(),
         fleet_before: listed.and_then(|claim| claim.fleet_before.clone()),
     };

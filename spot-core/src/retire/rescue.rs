@@ -16,7 +16,7 @@ use crate::claim::Owner;
 use crate::drain::plan::Force;
 use crate::error::{Cause, ErrorClass, Failure, chain};
 use crate::interruption::Terms;
-use crate::node::NodeSnapshot;
+use crate::node::{NodeSnapshot, Uid};
 use crate::ports::{Lane, Write};
 use crate::progress::Progress;
 use crate::settle::Awaited;
@@ -131,6 +131,21 @@ impl Retirer<'_> {
         if let Either::Left((Err(error), _)) = future::select(detach, future::select(over, stopped)).await {
             let node = Some(node.reference());
             self.report(&Progress::Problem { node, class: error.class, what: chain(&error) });
+        }
+    }
+
+    /// Returns when a cluster-autoscaler that starts has taken taint and cordon off.
+    pub(super) async fn loses_its_taint(&self, node: &Uid) {
+        loop {
+            let view = self.live.view();
+            let seen = view.node(node.as_str());
+            if seen.is_some_and(|seen| record::lost_its_taint(seen, &Owner::Interruption)) {
+                return;
+            }
+            if self.live.changed(view.revision()).await.is_err() {
+                // The drain fails by that.
+                return future::pending().await;
+            }
         }
     }
 

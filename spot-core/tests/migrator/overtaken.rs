@@ -5,7 +5,7 @@ use spot_core::claim::{ClaimStep, Owner};
 use spot_core::error::ErrorClass;
 use spot_core::interruption::{Announcement, Hold, InterruptionSettings, Interruptions, Reclaim, Told};
 use spot_core::model::fault::Fault;
-use spot_core::model::{CallRecord, Invariants, Limits, WorkloadSpec, WorldBuilder};
+use spot_core::model::{Allowance, CallRecord, Invariants, Limits, WorkloadSpec, WorldBuilder};
 use spot_core::node::{ClaimAnnotation, NodeSnapshot};
 use spot_core::ports::Instant;
 use spot_core::progress::Halted;
@@ -45,10 +45,14 @@ fn beside(model: &Model) -> (Report, Notes) {
 
 /// A process that answers notices for so long; what it told.
 fn answering(model: &Model, lasts: Duration) -> Notes {
+    answering_with(model, InterruptionSettings::default(), lasts)
+}
+
+fn answering_with(model: &Model, settings: InterruptionSettings, lasts: Duration) -> Notes {
     let (notes, stop) = (Notes::default(), Stop::default());
     let process = model.process();
     let ports = process.ports_alone(Arc::new(notes.clone()));
-    let interruptions = Interruptions::new(ports, process.notices(), InterruptionSettings::default(), Hold::default());
+    let interruptions = Interruptions::new(ports, process.notices(), settings, Hold::default());
     let asked = stop.clone();
     model.with(|world| world.later(lasts, move |_| asked.set()));
     model::block_on(model, async { interruptions.run(&stop).await }).expect("it ends").unwrap();
@@ -203,4 +207,45 @@ fn rb_15_a_notice_that_leaves_less_time_hurries_the_drain_that_is_under_way() {
     let ClaimAnnotation::Valid(claim) = claim else { panic!("{claim:?}") };
     let recorded = claim.until.unwrap().duration_since(model.with(|world| world.wall()));
     assert!((58..=60).contains(&recorded.as_secs()), "{recorded:?}");
+}
+
+#[test]
+fn a_cluster_autoscaler_that_takes_taint_and_cordon_off_as_it_starts_is_put_right_once() {
+    let slow = WorkloadSpec::deployment("slow", 2).stop(10 * MINUTE);
+    let model = WorldBuilder::default().on_demand(1).spot(1).workload(slow).build();
+    let is_shut = |world: &World| {
+        let node = world.node("od-1").unwrap();
+        node.unschedulable && node.taints.iter().any(|taint| taint.key == key::TO_BE_DELETED)
+    };
+    model.with(|world| {
+        terminates(world, "od-1", 20 * MINUTE);
+        world.later(MINUTE, |world| world.autoscaler_restarts("od-1"));
+        world.later(MINUTE + Duration::from_secs(1), move |world| assert!(is_shut(world)));
+        world.later(2 * MINUTE, |world| world.autoscaler_restarts("od-1"));
+    });
+    let notes = answering(&model, 3 * MINUTE);
+    assert!(notes.all().iter().any(|event| matches!(event, Progress::Undone { .. })), "again, it is a person's doing");
+    assert_clean(&model);
+}
+
+#[test]
+fn a_drain_wakes_when_its_terms_get_stricter_though_nothing_else_happens() {
+    let stuck = WorkloadSpec::deployment("stuck", 1).budget(Allowance::MaxUnavailable(0));
+    let model = WorldBuilder::default().on_demand(1).workload(stuck).build();
+    let told = Duration::from_secs(65);
+    model.with(|world| {
+        terminates(world, "od-1", 20 * MINUTE);
+        // Nothing that is recorded changes: there is as much time as before, and budgets stop to count.
+        world.later(told, |world| {
+            let (instance, at) = (world.machine_of("od-1").unwrap(), world.wall() + 30 * MINUTE);
+            world.announce(instance, Announcement::Interruption { action: Reclaim::Terminate, at });
+        });
+    });
+    let settings = InterruptionSettings { delete_blocked_after: Duration::ZERO, ..InterruptionSettings::default() };
+    answering_with(&model, settings, 2 * MINUTE);
+    let deleted = model.with(|world| {
+        let deletion = |record: &&CallRecord| matches!(record.call, Call::DeletePod { .. });
+        world.calls().iter().find(deletion).unwrap().sent.since(Instant::default())
+    });
+    assert!(deleted.abs_diff(told) < Duration::from_secs(1), "{deleted:?}");
 }

@@ -72,16 +72,18 @@ impl Job<'_> {
     /// Keeps the record as the terms have it, and takes the node out of its load balancers once its machine surely goes.
     async fn keep_up(&mut self, terms: &Terms, mut limits: Limits, out: oneshot::Sender<()>) -> Infallible {
         let retirer = self.retirer;
+        let node = self.node.uid.clone();
         let mut out = Some(out);
         loop {
-            let stricter = pin!(terms.stricter_than(limits));
+            let (stricter, lost) = (pin!(terms.stricter_than(limits)), pin!(retirer.loses_its_taint(&node)));
+            let behind = future::select(stricter, lost);
             if limits.force == Force::Forced && out.is_some() {
-                if let Either::Left(_) = future::select(pin!(retirer.let_go(&self.node, terms)), stricter).await {
+                if let Either::Left(_) = future::select(pin!(retirer.let_go(&self.node, terms)), behind).await {
                     out = None;
                     continue;
                 }
             } else {
-                stricter.await;
+                behind.await;
             }
             limits = match self.seize_in_time(terms, Seizing::Drain).await {
                 Ok(limits) => limits,
