@@ -1,11 +1,7 @@
 //! Two hundred machines are taken back within a second.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 use spot_tests::{Workload, control_plane::User, notice, sqs::Happened};
@@ -26,9 +22,10 @@ async fn two_hundred_notices_within_a_second_are_each_answered_once_and_cordons_
     let workloads: Vec<_> =
         (0..DEPLOYMENTS).map(|number| Workload::deployment(&format!("web-{number}"), replicas)).collect();
     cluster.world.run(&workloads).await;
-    let mut before = BTreeSet::new();
+    let mut hosts = BTreeMap::new();
     for workload in &workloads {
-        before.extend(cluster.world.pods(workload).await.iter().filter_map(ResourceExt::uid));
+        let pods = cluster.world.pods(workload).await.into_iter();
+        hosts.extend(pods.filter_map(|pod| Some((pod.uid()?, pod.spec?.node_name?))));
     }
     let running = cluster.running(json!({"log": {"level": "info"}})).await;
 
@@ -46,7 +43,7 @@ async fn two_hundred_notices_within_a_second_are_each_answered_once_and_cordons_
         cordoned.push(cordon[0]);
     }
     let times = evictions(&audit);
-    assert!(before.iter().all(|uid| times.contains_key(uid)), "every pod is evicted");
+    assert!(hosts.keys().all(|uid| times.contains_key(uid)), "every pod is evicted");
     assert!(times.values().all(|times| *times == 1), "each of them once");
     let deleted: Vec<_> = audit.deletes_by(User::Migrator, "pods").map(ToString::to_string).collect();
     assert_eq!(deleted, Vec::<String>::new(), "no budget was in the way");
@@ -57,11 +54,17 @@ async fn two_hundred_notices_within_a_second_are_each_answered_once_and_cordons_
     assert_eq!(running.metric(RECEIVED, &interruptions), u64::from(NODES));
     assert_eq!(running.metric(DRAINED, &[("kind", "spot_interruption"), ("result", "emptied")]), u64::from(NODES));
 
-    let first: BTreeMap<&str, Timestamp> = first_evictions(&audit);
+    let mut first = BTreeMap::new();
+    for entry in audit.evictions_by(User::Migrator) {
+        if let Some(host) = entry.uid_precondition().and_then(|uid| hosts.get(uid)) {
+            first.entry(host).or_insert(entry.at);
+        }
+    }
+    assert_eq!(first.len(), nodes.len());
     let begun = first.values().max().expect("there were evictions").duration_since(sent[0]);
     waits.sort();
     // The scheduler may have been faster than a cordon.
-    println!("{} of {} pods had to move twice", times.len() - before.len(), before.len());
+    println!("{} of {} pods had to move twice", times.len() - hosts.len(), hosts.len());
     println!("from when a message could be read until its node's cordon arrived at the API server:");
     print!("{}", histogram(&waits));
     println!(
@@ -99,23 +102,6 @@ async fn twenty_duplicates_of_one_message_are_one_drain() {
         let story = cluster.queue.story(id);
         assert_eq!(story.last().map(|moment| moment.what), Some(Happened::Deleted), "{story:?}");
     }
-}
-
-/// When the first eviction from each node arrived.
-fn first_evictions(audit: &spot_tests::AuditLog) -> BTreeMap<&str, Timestamp> {
-    // Evictions name no node, and pods come from their Deployments under names of their own: bindings tell where.
-    let binding = |entry: &&spot_tests::Entry| entry.subresource == "binding" && entry.succeeded();
-    let hosts: BTreeMap<_, _> = audit
-        .entries()
-        .filter(binding)
-        .filter_map(|entry| Some((entry.name.as_str(), entry.body["target"]["name"].as_str()?)))
-        .collect();
-    let mut first = BTreeMap::new();
-    for entry in audit.evictions_by(User::Migrator) {
-        let host = hosts.get(entry.name.as_str()).copied().unwrap_or_default();
-        first.entry(host).or_insert(entry.at);
-    }
-    first
 }
 
 fn histogram(waits: &[Duration]) -> String {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kube::ResourceExt;
 use serde_json::{Value, json};
 use spot_tests::{
     Migrator, Sqs, Workload, World,
@@ -9,7 +10,7 @@ use spot_tests::{
     control_plane::User,
     notice, rights,
     sqs::Queue,
-    wait::PATIENCE,
+    wait::{PATIENCE, until},
 };
 
 use crate::{DRAINED, END, FAILURES, IGNORED, cluster::PRODUCT};
@@ -101,6 +102,41 @@ async fn messages_about_instances_that_the_product_ends_itself_pause_nothing() {
     let calls = cloud.aws().calls_of(PRODUCT).await;
     let ended = calls.iter().filter(|call| call.action == "TerminateInstanceInAutoScalingGroup" && call.succeeded());
     assert_eq!(ended.count(), on_demand.len(), "each of them once");
+    running.terminate(END).await.assert_code(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_notice_takes_a_node_over_whose_planned_drain_is_stuck_and_that_is_no_failure() {
+    let (world, cloud, sqs) = lay_out().await;
+    let queue = sqs.queue("interruptions");
+    cloud.create(&world, &[Group::on_demand("od", 1)]).await;
+    let leaving = cloud.instances().await.into_values().next().expect("it has one");
+    // Two pods, of which one may be down, and who goes takes his time: so the other one waits for the budget.
+    let db = Workload::stateful_set("db", 2).max_unavailable(1).stop_after("40s");
+    world.run(std::slice::from_ref(&db)).await;
+    cloud.create(&world, &[Group::spot("spot", 1)]).await;
+    let changes = json!({"schedule": "@every 1s", "interruption": {"deleteBlockedPodsAfter": "3s"}});
+    let running = install(&world, &sqs, &queue, changes).await.run(&[]);
+    until("the planned drain to wait for the budget", PATIENCE, || async {
+        let audit = world.audit().await;
+        let waits = audit.evictions_by(User::Migrator).any(|entry| entry.code == 429);
+        if waits { Ok(()) } else { Err(format!("it printed {}", running.process().output())) }
+    })
+    .await;
+
+    let message = queue.send(notice::interruption(&leaving.id, "terminate"));
+    queue.deleted(&[message], PATIENCE).await;
+    let audit = world.audit().await;
+    let deleted: Vec<_> = audit.deletes_by(User::Migrator, "pods").filter(|entry| entry.succeeded()).collect();
+    assert_eq!(deleted.len(), 1, "the budget held one of them: {deleted:?}");
+    let node = world.nodes().await.remove(&leaving.private_dns_name).expect("EC2 ends it, and nobody else");
+    assert!(crate::is_cordoned(&node), "{:?}", crate::ours(&node));
+    let claim: Value = serde_json::from_str(&node.annotations()["spot-migrator.io/claim"]).expect("the claim is JSON");
+    assert_eq!((&claim["owner"], &claim["cordoned"]), (&json!("interruption"), &json!(true)));
+    assert_eq!(running.metric(DRAINED, &[("kind", "spot_interruption"), ("result", "emptied")]), 1);
+    assert_eq!(running.metric(FAILURES, &[]), 0);
+    let calls = cloud.aws().calls_of(PRODUCT).await;
+    assert!(!calls.iter().any(|call| call.action.starts_with("Terminate")), "EC2 ends it by itself");
     running.terminate(END).await.assert_code(0);
 }
 
