@@ -17,7 +17,7 @@
 //!
 //! # Cancel safety
 //! Every future may be dropped. A request that was sent may take effect or not; every write is conditional on the
-//! object's UID, so that it never hits another object of the same name. Dropping a view ends its watches.
+//! object's UID, so that it never hits another object of the same name. Dropping the last view of its watches ends them.
 
 mod access_review;
 mod board;
