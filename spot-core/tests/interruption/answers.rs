@@ -150,12 +150,16 @@ fn rb_80_where_recommendations_drain_they_do_so_one_at_a_time_and_as_in_a_planne
     let most = Arc::new(Mutex::new(0));
     let seen = Arc::clone(&most);
     model.with(|world| {
-        world.after_each_call(move |world, _| {
+        world.after_each_call(move |world, record| {
             let drained = |node: &&Arc<NodeSnapshot>| {
                 node.claim != ClaimAnnotation::Absent && !world.movable_pods_on(&node.reference()).is_empty()
             };
             let mut most = seen.lock().unwrap();
             *most = world.view().nodes().iter().filter(drained).count().max(*most);
+            if is_claim(&record.call) {
+                let starting = world.view().pods().filter(|pod| pod.is_active() && !pod.ready).count();
+                assert_eq!(starting, 0, "the pods of the last one run again");
+            }
         });
     });
     for number in 1..=8 {

@@ -361,9 +361,37 @@ fn a_source_that_fails_is_asked_again_and_a_notice_after_that_is_answered_within
         let notes = answering(&model, &settings(), 12 * MINUTE);
         let [(_, after)] = &notes.cordoned()[..] else { panic!("{:?}", notes.told()) };
         assert!(*after < soon, "{failing}: {after:?}");
+        assert!(failing > 6 || *after > Duration::from_millis(500), "not at once each time: {after:?}");
         let problems = notes.all().iter().filter(|event| matches!(event, Progress::Problem { .. })).count();
         assert!(problems >= failing as usize, "it is told each time");
     }
+}
+
+#[test]
+fn a_source_that_never_answers_is_asked_again() {
+    let model = small();
+    model.with(|world| {
+        world.fault_when(2, Fault::Hang, |call| matches!(call, Call::Receive));
+        world.interrupt("spot-1", Reclaim::Terminate).unwrap();
+    });
+    let notes = answering(&model, &settings(), 100 * SECOND);
+    let [(_, after)] = &notes.cordoned()[..] else { panic!("{:?}", notes.told()) };
+    assert!(*after < 45 * SECOND, "{after:?}");
+}
+
+#[test]
+fn a_notice_of_a_node_that_can_not_be_cordoned_in_time_comes_again() {
+    let model = small();
+    model.with(|world| {
+        world.fault_when(12, Fault::Fail(ErrorClass::Denied), is_claim);
+        let (instance, at) = (world.machine_of("spot-1").unwrap(), world.wall());
+        world.announce(instance, Announcement::Interruption { action: Reclaim::Hibernate, at });
+    });
+    let notes = answering(&model, &settings(), 2 * MINUTE);
+    assert!(notes.told().iter().any(|told| matches!(told, Told::NotEmptied { .. })), "{:?}", notes.told());
+    assert!(!settled(&model, Handled::Later).is_empty());
+    assert_eq!(notes.emptied(), [("spot-1".to_owned(), NoticeKind::Interruption)]);
+    assert!(model.with(|world| world.unsettled()).is_empty());
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Many notices at once, and planned work beside them.
 
 use spot_core::capacity::Class;
+use spot_core::error::ErrorClass;
 use spot_core::interruption::{Announcement, MachineState, Reclaim};
+use spot_core::model::fault::Fault;
 use spot_core::model::{Allowance, Answer, NodeSpec, WorkloadSpec, WorldBuilder};
 use spot_core::node::Uid;
 use spot_core::ports::EvictAnswer;
@@ -254,4 +256,26 @@ fn no_pod_of_a_burst_lands_on_a_node_that_goes_with_it() {
     assert_eq!(notes.emptied().len(), 10);
     assert_eq!(calls(&model, is_eviction), 30, "each pod moves once");
     kept(&model, &invariants);
+}
+
+#[test]
+fn evictions_wait_for_the_cordons_of_their_burst_but_not_for_long() {
+    let slow = Fault::Fail(ErrorClass::Transient);
+    for (fault, least, most) in [(slow, 250, 400), (Fault::Hang, 1_000, 1_100)] {
+        let model = WorldBuilder::default().spot(12).deployment("web", 36).build();
+        model.with(|world| {
+            let node = world.node("spot-7").unwrap().uid.clone();
+            world.fault_when(1, fault, move |call| {
+                is_claim(call) && matches!(call, Call::WriteNode { node: of, .. } if of.uid == node)
+            });
+            for number in 1..=10 {
+                world.interrupt(&format!("spot-{number}"), Reclaim::Terminate).unwrap();
+            }
+        });
+        let notes = answering(&model, &settings(), MINUTE);
+        assert_eq!(notes.emptied().len(), 10);
+        let first = model.with(|world| world.calls().iter().find(|one| is_eviction(&one.call)).map(|one| one.sent));
+        let first = first.unwrap().since(Instant::default()).as_millis();
+        assert!((least..most).contains(&first), "{first} ms");
+    }
 }

@@ -2,6 +2,7 @@
 
 use spot_core::interruption::Reclaim;
 use spot_core::model::WorldBuilder;
+use spot_core::model::fault::Fault;
 
 use super::*;
 
@@ -58,6 +59,25 @@ fn a_node_whose_machine_is_not_taken_after_all_is_released_when_the_cloud_says_t
     let notes = answering(&model, &settings(), 3 * MINUTE);
     assert_eq!(notes.returned(), ["spot-1"]);
     assert!(is_clean(&node(&model, "spot-1")));
+}
+
+#[test]
+fn a_notice_that_comes_while_its_node_is_released_is_answered_afterwards() {
+    let model = two();
+    let invariants = watch(&model);
+    model.with(|world| {
+        world.interrupt("spot-1", Reclaim::Stop).unwrap();
+        world.later(5 * MINUTE, |world| {
+            let release = |call: &Call| matches!(call, Call::WriteNode { change, .. } if change.claim == Edit::Remove);
+            world.fault_when(1, Fault::LoseAnswer, release);
+            world.start_machine("spot-1", true);
+        });
+        world.later(5 * MINUTE + 2 * SECOND, |world| drop(world.interrupt("spot-1", Reclaim::Terminate)));
+    });
+    let notes = answering(&model, &settings(), 6 * MINUTE + 30 * SECOND);
+    assert_eq!((notes.emptied().len(), notes.returned().len()), (2, 1), "{:?}", notes.told());
+    assert!(node(&model, "spot-1").unschedulable);
+    kept(&model, &invariants);
 }
 
 #[test]
