@@ -1,9 +1,10 @@
 //! The product on a real control plane: how long a node takes, what it asks the API server for, how often pods move,
-//! how much memory it needs.
+//! how much memory it needs, and how soon it answers when machines are taken back.
 //!
 //! Machines are instant (KWOK), the wait for load balancers is zero and the clients' limits are raised, so that what is
 //! measured is the migration and the API server. It needs the release build of the binary:
 //! `cargo build --release -p spot-bin`. Arguments choose the parts: `cargo bench -p spot-benches --bench e2e -- drain`.
+//! The part `interruption` needs a build with `--features spot-bin/aws`, and runs only if it is asked for.
 
 #![expect(clippy::print_stdout, reason = "what a bench is for")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
@@ -11,6 +12,7 @@
 mod cluster;
 mod drain;
 mod idle;
+mod interruption;
 mod migration;
 mod preference;
 
@@ -40,6 +42,9 @@ async fn main() -> Result<()> {
     }
     if wanted("idle") {
         idle::idle().await?;
+    }
+    if filter.iter().any(|word| word == "interruption") {
+        interruption::interruption().await?;
     }
     Ok(())
 }
