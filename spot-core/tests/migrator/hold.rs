@@ -128,7 +128,10 @@ fn a_process_that_is_told_to_end_does_so_though_it_is_held() {
 fn whenever_it_is_set_no_node_is_begun_and_none_departs_until_it_is_over_and_nothing_fails() {
     let build = || {
         let web = WorkloadSpec::deployment("web", 4).stop(Duration::from_secs(20));
-        WorldBuilder::default().on_demand(2).spot(2).workload(web).guarded("api", 4, 1).build()
+        let model = WorldBuilder::default().on_demand(2).spot(2).workload(web).guarded("api", 4, 1).build();
+        // Which is asked about right before a deletion.
+        model.with(|world| world.make_fleet("on-demand"));
+        model
     };
     let all = {
         let model = build();
