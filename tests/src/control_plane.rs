@@ -339,6 +339,8 @@ fn start_api_server(etcd: &str, port: u16, folder: &Path) -> Process {
         format!("--etcd-servers={etcd}"),
         format!("--secure-port={port}"),
         "--bind-address=127.0.0.1".to_owned(),
+        // Nobody's: it wants one that is no loopback, and would look for a route to the world.
+        "--advertise-address=192.0.2.1".to_owned(),
         format!("--cert-dir={}", file("certificates")),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         format!("--service-account-key-file={}", file("service-account.key")),
