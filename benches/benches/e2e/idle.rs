@@ -1,12 +1,14 @@
-//! The memory of a process that waits for its schedule.
+//! The memory of a process that waits for its schedule, and for notices.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::json;
+use spot_tests::aws::REGION;
 use spot_tests::control_plane::free_port;
+use spot_tests::migrator::merge;
 use spot_tests::wait::{PATIENCE, until};
-use spot_tests::{Machine, Migrator, Running, Workload, World};
+use spot_tests::{Machine, Migrator, Running, Sqs, Workload, World, rights};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -16,21 +18,36 @@ use crate::{RUN, verdict};
 /// What must be reached.
 const IDLE_MEBIBYTES: f64 = 20.0;
 
-/// The resident memory of a process that waits for its schedule, in the cluster as it is before a migration.
-pub(crate) async fn idle() -> Result<()> {
+/// The resident memory of a process that waits for its schedule, in the cluster as it is before a migration; and for
+/// notices in a queue, if it is to read one.
+pub(crate) async fn idle(reads: bool) -> Result<()> {
     let world = World::start().await;
     let machines: Vec<_> = (0..NODES + SPOT_NODES).map(|number| Machine::spot(&format!("spot-{number}"))).collect();
     world.join(&machines).await;
     world.run(&[Workload::deployment("web", NODES * PODS_PER_NODE)]).await;
     let address = format!("127.0.0.1:{}", free_port());
-    let changes = json!({"schedule": "0 0 29 2 *", "server": {"address": address}, "log": {"level": "info"}});
-    let running = Migrator::install(&world, changes).await.run(&[]);
+    let mut configuration = json!({"schedule": "0 0 29 2 *", "server": {"address": address}, "log": {"level": "info"}});
+    let sqs = Sqs::start().await;
+    let queue = sqs.queue("notices");
+    if reads {
+        merge(
+            &mut configuration,
+            json!({
+                "cloudProvider": {"aws": {"region": REGION, "endpointUrl": sqs.endpoint()}},
+                "interruption": {"queueUrl": queue.url()},
+            }),
+        );
+        rights::grant_answers(&world).await;
+    }
+    let migrator = Migrator::install(&world, configuration).await.with_environment(sqs.environment("BENCH"));
+    let running = migrator.run(&[]);
     until("the migrator to be ready", PATIENCE, || is_ready(&address)).await;
     let resident = steady(&running).await;
     println!(
-        "\nidle, {} nodes and {} pods: {resident:.1} MiB resident{}",
+        "\nidle, {} nodes and {} pods{}: {resident:.1} MiB resident{}",
         machines.len(),
         NODES * PODS_PER_NODE,
+        if reads { ", reading a queue" } else { "" },
         verdict(resident, IDLE_MEBIBYTES)
     );
     running.terminate(RUN).await.assert_code(0);

@@ -4,7 +4,7 @@
 //! Machines are instant (KWOK), the wait for load balancers is zero and the clients' limits are raised, so that what is
 //! measured is the migration and the API server. It needs the release build of the binary:
 //! `cargo build --release -p spot-bin`. Arguments choose the parts: `cargo bench -p spot-benches --bench e2e -- drain`.
-//! The part `interruption` needs a build with `--features spot-bin/aws`, and runs only if it is asked for.
+//! The parts `queue` and `interruption` need a build with `--features spot-bin/aws`, and run only if they are asked for.
 
 #![expect(clippy::print_stdout, reason = "what a bench is for")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
@@ -41,7 +41,11 @@ async fn main() -> Result<()> {
         drain::drain().await?;
     }
     if wanted("idle") {
-        idle::idle().await?;
+        idle::idle(false).await?;
+    }
+    // Not every build reads a queue.
+    if filter.iter().any(|word| word == "queue") {
+        idle::idle(true).await?;
     }
     if filter.iter().any(|word| word == "interruption") {
         interruption::interruption().await?;
