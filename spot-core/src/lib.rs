@@ -3,7 +3,8 @@
 //! A run looks at all nodes, judges which of them may go and why the others may not, and retires the best one: claims
 //! it, drains it by its disruption budgets, takes it out of its load balancers, has its machine deleted, waits until it
 //! is gone and its pods run elsewhere, and begins again. It stops when no on-demand node is left, or when one comes
-//! back, for then spot is exhausted.
+//! back, for then spot is exhausted. Beside the runs, what the cloud announces of machines is answered
+//! ([`Interruptions`](interruption::Interruptions)): a node is empty before its machine is taken.
 //!
 //! ```text
 //! Schedule → view → survey → judge → rank → claim → drain → taint → detach → delete → gone → settled → created? ─┐

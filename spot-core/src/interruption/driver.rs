@@ -71,7 +71,7 @@ impl Interruptions {
     /// # Errors
     /// When the leadership is lost: the process has to end.
     pub async fn run(&self, stop: &Stop) -> Result<(), RunError> {
-        match future::select(self.ports.leadership.lost(), pin!(Driver::new(self, stop).run())).await {
+        match future::select(self.ports.leadership.lost(), Driver::new(self, stop).run().boxed_local()).await {
             Either::Left(_) => Err(RunError::LostLeadership),
             Either::Right((ended, _)) => ended,
         }

@@ -196,7 +196,7 @@ fn an_interruption_makes_a_recommended_drain_a_hasty_one_whether_it_waits_or_is_
         let notes = answering(&model, &drain, 8 * MINUTE);
         assert_eq!(notes.emptied(), [(interrupted.to_owned(), NoticeKind::Interruption)], "{:?}", notes.told());
         let gone = departures(&model, interrupted);
-        let in_time = |at: &Instant| *at > Instant(6 * MINUTE - SECOND) && *at < Instant(7 * MINUTE);
+        let in_time = |at: &Instant| *at > Instant(359 * SECOND) && *at < Instant(7 * MINUTE);
         assert!(gone.len() == 2 && gone.iter().all(|(_, how, at)| *how == Removal::Deleted && in_time(at)), "{gone:?}");
         kept(&model, &invariants);
     }

@@ -33,7 +33,7 @@ enum Wrong {
     KilledAfter,
     Overloaded,
     Delivered,
-    KubeletRestarts,
+    Written,
     Jumps(i64),
 }
 
@@ -61,7 +61,7 @@ fn wrong() -> impl Strategy<Value = Wrong> {
         Just(Wrong::KilledAfter),
         Just(Wrong::Overloaded),
         Just(Wrong::Delivered),
-        Just(Wrong::KubeletRestarts),
+        Just(Wrong::Written),
         (-600_i64..600).prop_map(Wrong::Jumps),
     ]
 }
@@ -80,10 +80,10 @@ impl Wrong {
                     world.deliver_again(&message);
                 }
             })),
-            Self::KubeletRestarts => Fault::Before(Box::new(|world| {
+            Self::Written => Fault::Before(Box::new(|world| {
                 world.edit_node("sp-1", |node| {
-                    node.annotations.insert("restarted".to_owned(), "true".to_owned());
-                })
+                    node.annotations.insert("somebody".to_owned(), "was here".to_owned());
+                });
             })),
             Self::Jumps(seconds) => Fault::Before(Box::new(move |world| {
                 world.jump_wall_clock(jiff::SignedDuration::from_secs(seconds));

@@ -3,7 +3,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    clippy::panic,
     reason = "clippy's allowance for tests does not reach their helpers: a test that can't go on is to fail"
 )]
 
@@ -123,7 +122,7 @@ fn both(model: &Model, planned: &Settings, settings: &InterruptionSettings, last
     let ports = process.ports_alone(Arc::new(notes.clone()));
     let migrator = Migrator::new(ports.clone(), planned.clone()).with_hold(hold.clone());
     let interruptions = Interruptions::new(ports, process.notices(), settings.clone(), hold);
-    let work = async { future::join(migrator.run(&stop), interruptions.run(&stop)).await };
+    let work = future::join(Box::pin(migrator.run(&stop)), Box::pin(interruptions.run(&stop)));
     let (migrated, answered) = model::block_on(model, work).expect("both end");
     migrated.unwrap();
     answered.unwrap();

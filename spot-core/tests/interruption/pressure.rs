@@ -41,7 +41,7 @@ fn stuck(builder: WorldBuilder) -> Model {
     };
     model.with(|world| {
         let stuck = budget(world);
-        world.later(HOUR - SECOND, move |world| {
+        world.later(3_599 * SECOND, move |world| {
             let demands = Allowance::MaxUnavailable(1);
             world.change_budget(&stuck.namespace, &stuck.name, demands);
             let stuck = stuck.clone();
@@ -157,7 +157,7 @@ fn until_its_pod_goes(model: &Model, uid: &Uid, own_node: &str, lasts: Duration)
     let ports = process.ports_alone(Arc::new(notes.clone()));
     let migrator = Migrator::new(ports.clone(), planned).with_hold(hold.clone());
     let interruptions = Interruptions::new(ports, process.notices(), settings, hold);
-    let work = async { future::join(migrator.run(&stop), interruptions.run(&stop)).await };
+    let work = future::join(Box::pin(migrator.run(&stop)), Box::pin(interruptions.run(&stop)));
     let (migrated, answered) = model::block_on(model, work).expect("both end");
     migrated.unwrap();
     answered.unwrap();

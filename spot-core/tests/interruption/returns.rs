@@ -21,7 +21,7 @@ fn a_node_that_comes_back_is_uncordoned_whether_its_machine_booted_or_went_on() 
                 world.later(20 * MINUTE, move |world| world.start_machine("spot-1", boots));
             });
             let mut returned = Vec::new();
-            for _process in 0..1 + u32::from(another) {
+            for _process in 0..=u32::from(another) {
                 let lasts = if another { 18 * MINUTE } else { 21 * MINUTE };
                 returned.extend(answering(&model, &settings(), lasts).returned());
             }
