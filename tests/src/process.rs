@@ -123,9 +123,22 @@ impl Process {
     /// If it is no longer there.
     #[must_use]
     pub fn resident(&self) -> u64 {
+        self.size("VmRSS:")
+    }
+
+    /// The most resident memory that it had, in bytes.
+    ///
+    /// # Panics
+    /// If it is no longer there.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.size("VmHWM:")
+    }
+
+    fn size(&self, name: &str) -> u64 {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process is there");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux tells the resident size");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("Linux tells the resident size");
         let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("it is a number of kB");
         kibibytes * 1024
     }

@@ -68,7 +68,7 @@ async fn is_ready(address: &str) -> Result<(), String> {
 }
 
 /// Its memory once it no longer changes, in MiB.
-async fn steady(running: &Running) -> f64 {
+pub(crate) async fn steady(running: &Running) -> f64 {
     let mut before = 0;
     for _ in 0..30 {
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -78,6 +78,9 @@ async fn steady(running: &Running) -> f64 {
         }
         before = now;
     }
-    let kibibytes = u32::try_from(before / 1024).unwrap_or(u32::MAX);
-    f64::from(kibibytes) / 1024.0
+    mebibytes(before)
+}
+
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
+    f64::from(u32::try_from(bytes / 1024).unwrap_or(u32::MAX)) / 1024.0
 }

@@ -4,7 +4,8 @@
 //! Machines are instant (KWOK), the wait for load balancers is zero and the clients' limits are raised, so that what is
 //! measured is the migration and the API server. It needs the release build of the binary:
 //! `cargo build --release -p spot-bin`. Arguments choose the parts: `cargo bench -p spot-benches --bench e2e -- drain`.
-//! The parts `queue` and `interruption` need a build with `--features spot-bin/aws`, and run only if they are asked for.
+//! The parts `queue`, `interruption` and `memory` need a build with `--features spot-bin/aws`, and run only if they are
+//! asked for.
 
 #![expect(clippy::print_stdout, reason = "what a bench is for")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
@@ -13,6 +14,7 @@ mod cluster;
 mod drain;
 mod idle;
 mod interruption;
+mod memory;
 mod migration;
 mod preference;
 
@@ -49,6 +51,9 @@ async fn main() -> Result<()> {
     }
     if filter.iter().any(|word| word == "interruption") {
         interruption::interruption().await?;
+    }
+    if filter.iter().any(|word| word == "memory") {
+        memory::memory().await?;
     }
     Ok(())
 }
