@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use spot_tests::{
     Migrator, Sqs, Workload, World,
-    aws::{Cloud, Group, Instance, REGION, cloud::CLUSTER},
+    aws::{Cloud, Group, Instance, Member, REGION, cloud::CLUSTER},
     control_plane::User,
     notice, rights,
     sqs::Queue,
@@ -39,12 +39,12 @@ async fn a_terminate_action_obeys_budgets_and_its_hook_is_completed_once_the_nod
 
     let members = cloud.instances().await.into_values().filter(|instance| instance.group() == Some("spot"));
     let leaving: Vec<_> = members.collect();
-    cloud.aws().terminate_in_group(&leaving[0].id, true).await.expect("it is accepted");
+    ends(&cloud, &leaving[0].id).await;
     // One was passed on by EventBridge, the other one comes from the group itself.
     let passed_on = queue.send(notice::terminate_action(&leaving[0].id, "spot", HOOK));
     queue.deleted(&[passed_on], PATIENCE).await;
     cloud.settled(&world).await;
-    cloud.aws().terminate_in_group(&leaving[1].id, true).await.expect("it is accepted");
+    ends(&cloud, &leaving[1].id).await;
     let direct = queue.send(notice::terminate_action_from_the_group(&leaving[1].id, "spot", HOOK));
     queue.deleted(&[direct], PATIENCE).await;
     cloud.settled(&world).await;
@@ -138,6 +138,17 @@ async fn a_notice_takes_a_node_over_whose_planned_drain_is_stuck_and_that_is_no_
     let calls = cloud.aws().calls_of(PRODUCT).await;
     assert!(!calls.iter().any(|call| call.action.starts_with("Terminate")), "EC2 ends it by itself");
     running.terminate(END).await.assert_code(0);
+}
+
+/// Has the group end an instance, and waits until the group waits: only then does it tell.
+async fn ends(cloud: &Cloud, instance: &str) {
+    cloud.aws().terminate_in_group(instance, true).await.expect("it is accepted");
+    until("the group to wait for an answer", PATIENCE, || async {
+        let (_, members) = cloud.aws().group("spot").await;
+        let waits = |member: &Member| member.instance_id == instance && member.lifecycle_state == "Terminating:Wait";
+        if members.iter().any(waits) { Ok(()) } else { Err(format!("{members:?}")) }
+    })
+    .await;
 }
 
 async fn lay_out() -> (World, Cloud, Sqs) {
