@@ -5,7 +5,7 @@ use spot_core::claim::{ClaimStep, Owner};
 use spot_core::error::ErrorClass;
 use spot_core::interruption::{Announcement, Hold, InterruptionSettings, Interruptions, Reclaim, Told};
 use spot_core::model::fault::Fault;
-use spot_core::model::{Allowance, CallRecord, Invariants, Limits, WorkloadSpec, WorldBuilder};
+use spot_core::model::{Allowance, Answer, CallRecord, Invariants, Limits, WorkloadSpec, WorldBuilder};
 use spot_core::node::{ClaimAnnotation, NodeSnapshot};
 use spot_core::ports::Instant;
 use spot_core::progress::Halted;
@@ -101,19 +101,62 @@ fn whenever_the_notice_comes_the_retirement_ends_without_a_failure_and_without_t
 }
 
 #[test]
+fn a_node_that_departs_while_its_notice_is_read_is_left_alone() {
+    // How far the last applied record of each owner has come.
+    let records = |model: &Model| {
+        model.with(|world| {
+            let record = |record: &CallRecord| match &record.call {
+                Call::WriteNode { node, change } if &*node.name == "od-1" && record.answer != Answer::Conflict => {
+                    let Edit::Set(claim) = &change.claim else { return None };
+                    Some((claim.owner.clone(), claim.step))
+                }
+                _other => None,
+            };
+            world.calls().iter().filter_map(record).collect::<Vec<_>>()
+        })
+    };
+    let departing = (Owner::Migrator, ClaimStep::Deleting);
+    let departs = {
+        let model = world();
+        let _report = once(&model, &settings());
+        let is_deletion = |record: &&CallRecord| is_delete(&record.call);
+        model.with(|world| world.calls().iter().find(is_deletion).unwrap().sent).since(Instant::default())
+    };
+    let (mut departed, mut overtaken) = (0, 0);
+    for before in 0..40 {
+        let model = world();
+        let at = departs.saturating_sub(Duration::from_millis(before));
+        model.with(|world| world.later(at, |world| terminates(world, "od-1", 20 * MINUTE)));
+        let (report, _) = beside(&model);
+        assert!(report.failed.is_empty(), "{before} ms before: {report:?}");
+        let records = records(&model);
+        let is_departing = records.contains(&departing);
+        let is_overtaken = records.iter().any(|(owner, _)| *owner == Owner::Interruption);
+        assert!(is_departing != is_overtaken, "{before} ms before: {records:?}");
+        departed += usize::from(is_departing);
+        overtaken += usize::from(is_overtaken);
+    }
+    assert!(departed > 2 && overtaken > 2, "{departed} departed, {overtaken} overtaken");
+}
+
+#[test]
 fn what_the_planned_retirement_had_put_on_the_node_comes_off_with_what_the_interruption_put_on() {
-    let model = world();
-    model.with(|world| world.later(Duration::from_secs(10), |world| terminates(world, "od-1", 20 * MINUTE)));
-    let _ended = beside(&model);
-    let claim = model.with(|world| match &world.node("od-1").unwrap().claim {
-        ClaimAnnotation::Valid(claim) => claim.clone(),
-        other => panic!("{other:?}"),
-    });
-    assert!(claim.cordoned && claim.taint.is_some(), "{claim:?}");
-    // It comes back, and whoever sees that releases it.
-    model.with(|world| world.reboot("od-1"));
-    answering(&model, MINUTE);
-    assert_clean(&model);
+    // In mid-drain, and while load balancers drain.
+    for after in [10, 40] {
+        let model = world();
+        model.with(|world| world.later(Duration::from_secs(after), |world| terminates(world, "od-1", 20 * MINUTE)));
+        let _ended = beside(&model);
+        let claim = model.with(|world| match &world.node("od-1").unwrap().claim {
+            ClaimAnnotation::Valid(claim) => claim.clone(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(claim.owner, Owner::Interruption);
+        assert!(claim.cordoned && claim.taint.is_some(), "after {after} s: {claim:?}");
+        // It comes back, and whoever sees that releases it.
+        model.with(|world| world.reboot("od-1"));
+        answering(&model, MINUTE);
+        assert_clean(&model);
+    }
 }
 
 #[test]
