@@ -1,7 +1,5 @@
 //! Whether AWS answers as we need it: found out at start, before anything is cordoned.
 
-#[cfg(feature = "ec2")]
-mod machines;
 #[cfg(feature = "queue")]
 mod queue;
 

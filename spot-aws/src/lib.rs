@@ -20,37 +20,17 @@
 
 #[cfg(any(feature = "ec2", feature = "queue"))]
 mod action;
-#[cfg(feature = "ec2")]
-mod cache;
 #[cfg(any(feature = "ec2", feature = "queue"))]
 mod check;
 #[cfg(any(feature = "ec2", feature = "queue"))]
 mod client;
-#[cfg(feature = "ec2")]
-mod describe;
 #[cfg(any(feature = "ec2", feature = "queue"))]
 mod error;
-#[cfg(feature = "ec2")]
-mod group;
-#[cfg(feature = "ec2")]
-mod instance;
 #[cfg(any(feature = "queue", feature = "imds"))]
 pub mod interruption;
 #[cfg(feature = "ec2")]
-mod load_balancer;
-#[cfg(feature = "ec2")]
-mod maintain;
-#[cfg(feature = "ec2")]
-mod nodeless;
-#[cfg(feature = "ec2")]
 mod provider;
 pub mod provider_id;
-#[cfg(feature = "ec2")]
-mod survey;
-#[cfg(feature = "ec2")]
-mod terminate;
-#[cfg(feature = "ec2")]
-mod together;
 
 #[cfg(any(feature = "ec2", feature = "queue"))]
 pub use action::Action;

@@ -1,5 +1,17 @@
 //! The provider `aws`.
 
+mod cache;
+mod check;
+mod describe;
+mod group;
+mod instance;
+mod load_balancer;
+mod maintain;
+mod nodeless;
+mod survey;
+mod terminate;
+mod together;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -18,20 +30,19 @@ use spot_core::ports::{Clock, CloudProvider, Instant, Write};
 use spot_core::reason::{Reason, ReasonKind};
 use spot_core::retire::RetiredNode;
 
+use self::cache::Cache;
+use self::instance::{FleetId, Keeper};
+use self::load_balancer::Balancing;
+use self::maintain::Fleet;
+use self::nodeless::Nodeless;
+use self::survey::{Contradiction, Known, Rules, Survey};
+use self::terminate::Terminated;
 use crate::ProviderId;
-use crate::cache::Cache;
 use crate::client::{self, Api, CallObserver};
 use crate::error::CallError;
-use crate::group;
-use crate::instance::{FleetId, Keeper};
 #[cfg(feature = "queue")]
 use crate::interruption::queue::{Queue, QueueSettings};
-use crate::load_balancer::Balancing;
 pub(crate) use crate::lock;
-use crate::maintain::Fleet;
-use crate::nodeless::Nodeless;
-use crate::survey::{Contradiction, Known, Rules, Survey};
-use crate::terminate::Terminated;
 
 /// How old the answers of a survey may be. Those on nodes that are about to be claimed are never older than the survey.
 const CACHED: Duration = Duration::from_mins(5);

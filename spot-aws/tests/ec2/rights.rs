@@ -120,7 +120,7 @@ async fn check_outlasts_a_read_that_fails_again_and_again() {
     for fault in Fault::PASSING {
         let world = World::of_group(3, 0);
         world.aws.fail("autoscaling:DescribeAutoScalingGroups", fault, 5);
-        let checked = world.provider.check(world.by(120)).await;
+        let checked = world.provider.check(world.by(60)).await;
         assert!(checked.iter().all(|one| one.outcome.is_ok()), "{fault:?}: {checked:?}");
     }
 }

@@ -11,9 +11,9 @@ use spot_core::ports::{Instant, Write};
 
 use crate::action::Action;
 use crate::client::Api;
-use crate::describe::more;
 use crate::error::CallError;
-use crate::instance::CLUSTER_TAG;
+use crate::provider::describe::more;
+use crate::provider::instance::CLUSTER_TAG;
 
 /// The largest page of balancers and target groups.
 const PAGE: i32 = 400;

@@ -8,13 +8,13 @@ use futures::future::{self, BoxFuture, FutureExt as _};
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::ports::Instant;
 
-use super::Checked;
 use crate::action::Action;
+use crate::check::Checked;
 use crate::client::Api;
-use crate::describe::more;
 use crate::error::{CallError, Kind};
-use crate::instance::CLUSTER_TAG;
 use crate::provider::Aws;
+use crate::provider::describe::more;
+use crate::provider::instance::CLUSTER_TAG;
 
 /// The instances in one answer, of which one is enough. Those that do not match may be left out of a page of so many.
 const PAGE: i32 = 100;

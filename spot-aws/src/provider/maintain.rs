@@ -7,7 +7,7 @@ use spot_core::capacity::Class;
 use spot_core::cloud::InstanceState;
 use spot_core::reason::{Reason, ReasonKind};
 
-use crate::instance::{FleetId, Instance};
+use crate::provider::instance::{FleetId, Instance};
 
 /// The states of a fleet that launches nothing any more. One that is in none that is known may.
 const ENDED: [&str; 7] = [

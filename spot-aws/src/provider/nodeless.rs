@@ -11,11 +11,11 @@ use spot_core::node::NodeSnapshot;
 use spot_core::ports::Instant;
 
 use crate::action::Action;
-use crate::describe::more;
 use crate::error::CallError;
-use crate::instance::CLUSTER_TAG;
 use crate::lock;
 use crate::provider::Aws;
+use crate::provider::describe::more;
+use crate::provider::instance::CLUSTER_TAG;
 use crate::provider_id::ProviderId;
 
 /// How long an instance may take to join.

@@ -15,8 +15,8 @@ use spot_core::node::{NodeSnapshot, Uid};
 use spot_core::ports::{Instant, Lane, Write};
 
 use crate::ProviderId;
+use crate::provider::together::{Failed, Together, Turn};
 use crate::provider::{Aws, lock};
-use crate::together::{Failed, Together, Turn};
 
 /// How often a balancer that drains is looked at.
 const DRAINING: Duration = Duration::from_secs(5);

@@ -24,11 +24,11 @@ use spot_core::retire::RetiredNode;
 
 use crate::action::Action;
 use crate::error::{CallError, Kind};
-use crate::group;
-use crate::instance::{FleetId, Instance};
-use crate::maintain::{Fleet, Target};
 use crate::provider::Aws;
-use crate::survey::{Kept, Known, Survey};
+use crate::provider::group;
+use crate::provider::instance::{FleetId, Instance};
+use crate::provider::maintain::{Fleet, Target};
+use crate::provider::survey::{Kept, Known, Survey};
 
 /// The first pause before a request is repeated; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

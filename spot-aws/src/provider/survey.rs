@@ -10,12 +10,12 @@ use spot_core::node::{Node, NodeRef, NodeSnapshot, Uid, key};
 use spot_core::reason::{Reason, ReasonKind};
 
 use crate::ProviderId;
-use crate::describe::Membership;
 use crate::error::{CallError, Kind};
-use crate::group::{Group, Shrinking};
-use crate::instance::{CLUSTER_TAG, FleetId, Instance, Keeper};
-use crate::maintain::{Fleet, Target};
 use crate::provider::Identity;
+use crate::provider::describe::Membership;
+use crate::provider::group::{Group, Shrinking};
+use crate::provider::instance::{CLUSTER_TAG, FleetId, Instance, Keeper};
+use crate::provider::maintain::{Fleet, Target};
 
 /// By which rules a machine is a node's own.
 #[derive(Clone, Debug)]

@@ -15,10 +15,10 @@ use spot_core::ports::{Instant, Write};
 use super::{LATE, MODIFYING, Next, Terminated};
 use crate::action::Action;
 use crate::error::CallError;
-use crate::instance::{FleetId, Instance};
-use crate::maintain::{Fleet, Target};
 use crate::provider::Aws;
-use crate::survey::{Kept, Known};
+use crate::provider::instance::{FleetId, Instance};
+use crate::provider::maintain::{Fleet, Target};
+use crate::provider::survey::{Kept, Known};
 
 /// A fleet whose target was lowered for a member that is not terminated yet.
 #[derive(Debug)]

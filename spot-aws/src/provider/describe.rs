@@ -9,9 +9,9 @@ use spot_core::ports::Instant;
 use crate::action::Action;
 use crate::client::Api;
 use crate::error::CallError;
-use crate::group::{Group, NodeGroup};
-use crate::instance::{FleetId, Instance};
-use crate::maintain::Fleet;
+use crate::provider::group::{Group, NodeGroup};
+use crate::provider::instance::{FleetId, Instance};
+use crate::provider::maintain::Fleet;
 
 /// The most values of a filter.
 const FILTER_VALUES: usize = 200;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use spot_core::ports::Instant;
 
-use crate::group::Group;
-use crate::instance::{FleetId, Instance, Keeper};
-use crate::maintain::Fleet;
-use crate::survey::Known;
+use crate::provider::group::Group;
+use crate::provider::instance::{FleetId, Instance, Keeper};
+use crate::provider::maintain::Fleet;
+use crate::provider::survey::Known;
 
 /// Answers by key, each with the time at which it was asked for.
 #[derive(Debug)]
