@@ -312,16 +312,26 @@ async fn a_place_that_hangs_holds_up_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_work_is_dropped_is_not_taken_out_with_others() {
-    let world = crowd();
-    {
-        let (first, dropped) = (world.detach_at_once(1), world.detach_at_once(2));
-        tokio::pin!(first);
-        let both = futures::future::select(Box::pin(dropped), &mut first);
-        assert!(tokio::time::timeout(std::time::Duration::from_millis(50), both).await.is_err(), "under way");
-        first.await.unwrap();
+    for step in 0..40 {
+        let world = World::of_group(3, 0);
+        world.change_group("od", |group| group.target_groups.push("attached".to_owned()));
+        world.aws.state().target_groups.insert("attached".to_owned(), serving(&[1, 2, 3], 20));
+        let named =
+            || world.aws.writes().iter().filter(|call| call.params.values().any(|value| *value == id(3))).count();
+        let others = futures::future::join(world.detach_at_once(1), world.detach_at_once(2));
+        tokio::pin!(others);
+        {
+            let dropped = futures::future::select(&mut others, Box::pin(world.detach_at_once(3)));
+            let lives = std::time::Duration::from_millis(10 * step + 5);
+            assert!(tokio::time::timeout(lives, dropped).await.is_err(), "all are under way");
+        }
+        // A round that has begun ends.
+        assert!(tokio::time::timeout(secs(1), &mut others).await.is_err(), "they drain");
+        let before = named();
+        let (first, second) = others.await;
+        assert!(first.is_ok() && second.is_ok());
+        assert_eq!(named(), before, "dropped after {step} steps");
     }
-    let state = world.aws.state();
-    assert!(!is_registered(&state.target_groups["one"], 1) && is_registered(&state.target_groups["one"], 2));
 }
 
 /// What is asked of load balancers on the way to a deregistration, the deletion's own questions among it.
