@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{self, Either, FutureExt, LocalBoxFuture};
+use futures::future::{self, BoxFuture, Either, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::answer::{Answer, Moment, answer, may_be_known_later};
@@ -71,7 +71,7 @@ impl Interruptions {
     /// # Errors
     /// When the leadership is lost: the process has to end.
     pub async fn run(&self, stop: &Stop) -> Result<(), RunError> {
-        match future::select(self.ports.leadership.lost(), Driver::new(self, stop).run().boxed_local()).await {
+        match future::select(self.ports.leadership.lost(), Driver::new(self, stop).run().boxed()).await {
             Either::Left(_) => Err(RunError::LostLeadership),
             Either::Right((ended, _)) => ended,
         }
@@ -88,7 +88,7 @@ struct Case {
 struct Driver<'a> {
     own: &'a Interruptions,
     stop: &'a Stop,
-    tasks: FuturesUnordered<LocalBoxFuture<'a, Event>>,
+    tasks: FuturesUnordered<BoxFuture<'a, Event>>,
     sight: Sight,
     index: Index,
     desk: Desk,
@@ -144,8 +144,8 @@ impl<'a> Driver<'a> {
         self.part().await
     }
 
-    fn begin(&self, task: impl Future<Output = Event> + 'a) {
-        self.tasks.push(task.boxed_local());
+    fn begin(&self, task: impl Future<Output = Event> + Send + 'a) {
+        self.tasks.push(task.boxed());
     }
 
     fn take_in(&mut self, event: Event) -> Result<(), RunError> {

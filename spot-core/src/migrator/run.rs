@@ -214,8 +214,8 @@ impl<'a> Run<'a> {
     /// Retires these side by side. What they disturbed has to settle afterwards.
     async fn retire_all(&mut self, targets: Vec<Target>) -> Result<Disturbed, RunError> {
         let retirer = self.retirer();
-        let work: FuturesUnordered<_> =
-            targets.into_iter().map(|target| retirer.retire(target, &Purpose::Migration)).collect();
+        let retire = |target| retirer.retire(target, &Purpose::Migration).boxed();
+        let work: FuturesUnordered<_> = targets.into_iter().map(retire).collect();
         let mut ended: Vec<Retirement> = work.collect().await;
         ended.sort_by(|a, b| a.node.cmp(&b.node));
         let mut disturbed = Disturbed::default();

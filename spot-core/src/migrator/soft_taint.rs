@@ -1,12 +1,12 @@
 //! The soft taint on the nodes that may still go while a run lasts, so that pods move only once.
 
+use futures::future::{self, FutureExt};
 use futures::stream::{self, StreamExt};
 
 use super::run::{Node, Run};
 use crate::judge::Verdict;
 use crate::node::{NodeRef, NodeSnapshot};
 use crate::ports::{Lane, NodeChange};
-use crate::progress::Halted;
 use crate::retire::{Target, record};
 use crate::view::View;
 
@@ -41,16 +41,14 @@ impl Run<'_> {
         self.rewrite_all(nodes, record::hardening).await;
     }
 
-    async fn rewrite_all(&self, nodes: Vec<NodeRef>, change: impl Fn(&NodeSnapshot) -> NodeChange) {
+    async fn rewrite_all(&self, nodes: Vec<NodeRef>, change: impl Fn(&NodeSnapshot) -> NodeChange + Sync) {
         let retirer = self.retirer();
         let until = self.ports.clock.instant() + self.settings.retire.grace_period;
         let change = &change;
-        stream::iter(nodes)
-            .for_each_concurrent(WRITES, async |node| {
-                // What stood in the way was reported; a soft taint that is missing or left is harmless, and
-                // recovery takes it off.
-                let _written: Result<_, Halted> = retirer.rewrite(&node, Lane::Planned, until, change).await;
-            })
-            .await;
+        let writes: Vec<_> =
+            nodes.iter().map(|node| retirer.rewrite(node, Lane::Planned, until, change).boxed()).collect();
+        // What stood in the way was reported; a soft taint that is missing or left is harmless, and recovery takes it
+        // off.
+        stream::iter(writes).buffer_unordered(WRITES).for_each(|_written| future::ready(())).await;
     }
 }

@@ -31,10 +31,7 @@ impl Retirer<'_> {
         let clock = &self.ports.clock;
         loop {
             let view = self.live.view();
-            let mut attached = view.detaching_from(&node.name).filter_map(|one| one.volume.as_deref()).peekable();
-            if attached.peek().is_none() {
-                return Ok(());
-            }
+            let Some(what) = still_attached(&view, node) else { return Ok(()) };
             if self.stop.is_set() {
                 return Err(Halt::Stopped);
             }
@@ -42,16 +39,10 @@ impl Retirer<'_> {
                 return Err(halt);
             }
             if clock.instant() >= until {
-                let volumes: Vec<_> = attached.collect();
-                self.report(&Progress::Problem {
-                    node: Some(node.clone()),
-                    class: ErrorClass::Timeout,
-                    what: still_attached(&volumes),
-                });
+                self.report(&Progress::Problem { node: Some(node.clone()), class: ErrorClass::Timeout, what });
                 return Ok(());
             }
             let revision = view.revision();
-            drop(attached);
             drop(view);
             let changed = wait::change(self.ports, self.live, self.stop, revision, until).await;
             changed.map_err(|error| Halt::call(Step::Drain, error))?;
@@ -59,8 +50,15 @@ impl Retirer<'_> {
     }
 }
 
-fn still_attached(volumes: &[&str]) -> String {
+/// What volumes are still attached, in words; none if none is.
+fn still_attached(view: &View, node: &NodeRef) -> Option<String> {
+    let volumes: Vec<_> = view.detaching_from(&node.name).filter_map(|one| one.volume.as_deref()).collect();
+    if volumes.is_empty() {
+        return None;
+    }
     let named = volumes.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
     let more = if volumes.len() > NAMED { ", …" } else { "" };
-    format!("volumes of its pods are still attached: {named}{more}; going on, though their successors may have to wait")
+    Some(format!(
+        "volumes of its pods are still attached: {named}{more}; going on, though their successors may have to wait"
+    ))
 }

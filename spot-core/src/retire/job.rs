@@ -19,7 +19,7 @@ use crate::drain::driver::Evictions;
 use crate::drain::plan::{self, Force, PodVerdict};
 use crate::error::{Cause, ErrorClass, PortError, chain};
 use crate::interruption::Terms;
-use crate::node::NodeSnapshot;
+use crate::node::{NodeRef, NodeSnapshot};
 use crate::ports::{Erased, Instant, NodeChange, Write, Written};
 use crate::progress::{Halted, Progress, Step, Undo};
 use crate::settle::Awaited;
@@ -57,6 +57,21 @@ pub(super) struct Job<'a> {
     deleting: bool,
     evictions: Evictions,
     awaited: Awaited,
+}
+
+/// A step of the work on one node.
+struct Stage<'a> {
+    retirer: Retirer<'a>,
+    node: NodeRef,
+    step: Step,
+}
+
+impl Stage<'_> {
+    /// Works on it, and reports its beginning and its end.
+    async fn ends(self, work: impl Future<Output = Result<(), Halt>>) -> Result<(), Halt> {
+        let halted = |done: &Result<(), Halt>| done.as_ref().err().map(Halted::from);
+        self.retirer.timed(&self.node, self.step, work, halted).await
+    }
 }
 
 /// What became of a deletion.
@@ -118,17 +133,17 @@ impl<'a> Job<'a> {
     }
 
     pub(super) async fn work(&mut self) -> Result<(), Halt> {
-        self.timed(Step::Claim, Self::claim).await?;
+        self.stage(Step::Claim).ends(self.claim()).await?;
         let terms = self.terms();
         let mut pass = 0;
         loop {
-            self.timed(Step::Drain, async |job| job.drain(&terms, pass).await).await?;
-            self.timed(Step::Taint, Self::taint).await?;
+            self.stage(Step::Drain).ends(self.drain(&terms, pass)).await?;
+            self.stage(Step::Taint).ends(self.taint()).await?;
             self.restored = false;
-            self.timed(Step::Detach, Self::detach).await?;
+            self.stage(Step::Detach).ends(self.detach()).await?;
             if self.delete().await? == Asked::Going {
                 let until = self.retirer.ports.clock.instant() + self.retirer.settings.node_gone_timeout;
-                return self.timed(Step::AwaitGone, async |job| job.await_gone(until).await).await;
+                return self.stage(Step::AwaitGone).ends(self.await_gone(until)).await;
             }
             pass += 1;
         }
@@ -150,9 +165,8 @@ impl<'a> Job<'a> {
         changed.map_err(|error| Halt::call(Step::Drain, error))
     }
 
-    async fn timed(&mut self, step: Step, work: impl AsyncFnOnce(&mut Self) -> Result<(), Halt>) -> Result<(), Halt> {
-        let (retirer, node) = (self.retirer, self.node.reference());
-        retirer.timed(&node, step, work(self), |done| done.as_ref().err().map(Halted::from)).await
+    fn stage(&self, step: Step) -> Stage<'a> {
+        Stage { retirer: self.retirer, node: self.node.reference(), step }
     }
 
     /// Marks, cordons and records, in one patch; a claim of ours that is there already is taken up.

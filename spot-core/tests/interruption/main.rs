@@ -7,6 +7,7 @@
 )]
 
 mod answers;
+mod embedding;
 mod faults;
 mod messages;
 mod pressure;

@@ -23,7 +23,7 @@ impl Job<'_> {
             .map_or(Duration::ZERO, |at| Duration::try_from(clock.now().duration_since(at)).unwrap_or(Duration::ZERO));
         let (load_balancer, _) = settings.load_balancer;
         let until = clock.instant() + (load_balancer + settings.node_gone_timeout).saturating_sub(waited);
-        self.timed(Step::AwaitGone, async |job| job.await_gone(until).await).await
+        self.stage(Step::AwaitGone).ends(self.await_gone(until)).await
     }
 
     /// Waits until the Node object is gone, as long again if a lifecycle hook holds its machine. Past the deadline the

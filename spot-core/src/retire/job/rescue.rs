@@ -108,7 +108,7 @@ impl Job<'_> {
         let mut pause = FIRST_PAUSE;
         loop {
             let limits = terms.limits();
-            let seized = self.timed(Step::Claim, async |job| job.seize(limits, seizing).await).await;
+            let seized = self.stage(Step::Claim).ends(self.seize(limits, seizing)).await;
             let cause = match seized {
                 Ok(()) => return Ok(limits),
                 Err(Halt::Failed(_, cause)) => cause,
