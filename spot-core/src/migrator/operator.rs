@@ -6,7 +6,7 @@ use super::{Migrator, run_error};
 use crate::claim::Claim;
 use crate::error::{ErrorClass, PortError, RunError};
 use crate::memory::Memory;
-use crate::node::{Node, NodeRef, NodeSnapshot};
+use crate::node::{Effect, Node, NodeRef, NodeSnapshot, key};
 use crate::ports::{Edit, Lane, NodeChange, Write};
 use crate::retire::record;
 use crate::stop::Stop;
@@ -121,5 +121,8 @@ fn freeing(node: &NodeSnapshot) -> NodeChange {
         return NodeChange::default();
     }
     let back_off = if node.back_off.is_some() { Edit::Remove } else { Edit::Keep };
-    NodeChange { back_off, ..record::releasing(node, claim, None) }
+    let released = record::releasing(node, claim, None);
+    let mut taints = released.taints.clone().unwrap_or_else(|| node.taints.clone());
+    taints.retain(|taint| !taint.is(key::REBALANCE, Effect::PreferNoSchedule));
+    NodeChange { back_off, taints: (taints.len() != node.taints.len()).then_some(taints), ..released }
 }

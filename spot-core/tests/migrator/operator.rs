@@ -5,6 +5,7 @@ use spot_core::error::ErrorClass;
 use spot_core::migrator::{Freed, Which};
 use spot_core::model::fault::Fault;
 use spot_core::model::{Allowance, WorkloadSpec, WorldBuilder};
+use spot_core::node::{Effect, Taint};
 use spot_core::progress::OutcomeKind;
 use spot_core::reason::ReasonKind;
 
@@ -140,6 +141,30 @@ fn release_takes_everything_of_ours_off_nodes_that_are_not_departing() {
     assert_eq!(released, 2, "the soft taint and the back-off of the others: {all:?}");
     assert_clean(&model);
     assert!(model.with(|world| world.node("od-3").unwrap().back_off.is_none()));
+}
+
+/// What a notice recommended stays when a planned retirement takes its own off, and goes when a person wants all off.
+#[test]
+fn the_soft_taint_of_a_recommendation_goes_when_a_person_releases_the_node_and_not_before() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).workload(slow()).build();
+    let recommended = |model: &Model| {
+        model.with(|world| world.node("od-1").unwrap().taints.iter().any(|one| one.key == key::REBALANCE))
+    };
+    model.with(|world| {
+        let value = world.wall().as_second().to_string();
+        world.taint_node("od-1", Taint::new(key::REBALANCE, value, Effect::PreferNoSchedule));
+        world.taint_node("od-1", Taint::new("somebody's", "", Effect::PreferNoSchedule));
+        world.later(Duration::from_secs(20), |world| world.pause(true));
+    });
+    let report = once(&model, &settings());
+    assert!(report.retired.is_empty() && calls(&model, is_claim) == 1, "{report:?}");
+    assert!(recommended(&model), "it is the notice's");
+    let freed = model::block_on(&model, async { migrator(&model).release(&Which::All).await }).unwrap().unwrap();
+    assert!(freed.iter().any(|freed| matches!(freed, Freed::Released(node) if &*node.name == "od-1")), "{freed:?}");
+    assert!(!recommended(&model));
+    let left = model.with(|world| world.node("od-1").unwrap().taints.len());
+    assert_eq!(left, 1, "nobody else's is touched");
+    assert_clean(&model);
 }
 
 #[test]
