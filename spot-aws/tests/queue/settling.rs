@@ -1,6 +1,7 @@
 //! What becomes of messages: nothing is deleted before it had its effect, and nothing is forgotten.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use spot_core::error::ErrorClass;
@@ -8,7 +9,7 @@ use spot_core::interruption::{Announcement, Handled};
 use spot_core::ports::{Clock, NoticeSource};
 
 use crate::double::Fault;
-use crate::support::{World, id, noon, secs};
+use crate::support::{World, id, noon, secs, settings};
 
 const DELETE: &str = "sqs:DeleteMessage";
 
@@ -79,6 +80,26 @@ async fn a_change_that_is_far_ahead_is_left_alone_until_it_is_time_to_begin() {
         let after = world.clock.now().duration_since(settled).as_secs();
         assert!((expected - 1..=expected + 1).contains(&after), "{ahead} s ahead: {after} s instead of {expected}");
     }
+}
+
+/// Two weeks are as long as a queue keeps anything.
+#[tokio::test(start_paused = true)]
+async fn a_change_two_weeks_ahead_comes_in_time_and_too_seldom_for_a_dead_letter_queue() {
+    let world = World::new();
+    let at = noon() + Duration::from_hours(14 * 24 - 1);
+    world.aws.send(&world.scheduled(&[1], at));
+    let begin = at - settings().scheduled_change_lead;
+    let mut delivery = world.delivery().await;
+    while world.clock.now() < begin {
+        assert!(world.aws.messages(|messages| messages.received()) < 40, "it is received too often");
+        world.settle(&delivery, Handled::Later).await;
+        // Nobody asks meanwhile, as nothing comes.
+        tokio::time::sleep_until(world.aws.messages(|messages| messages.next_visible()).unwrap()).await;
+        delivery = world.delivery().await;
+    }
+    assert!(world.clock.now() < begin + secs(20), "{}", world.clock.now());
+    world.settle(&delivery, Handled::Done).await;
+    assert_eq!(world.aws.messages(|messages| messages.len()), 0);
 }
 
 #[tokio::test(start_paused = true)]
