@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use aws_sdk_autoscaling::types::LifecycleHook;
+use jiff::Timestamp;
 use spot_core::ports::Instant;
 
 use crate::action::Action;
@@ -26,6 +27,8 @@ const CACHED: Duration = Duration::from_mins(10);
 const DOUBTED: Duration = Duration::from_mins(1);
 /// How long a hook may be asked for: other notices wait meanwhile.
 const ASKED: Duration = Duration::from_secs(1);
+/// How old a message is before a hook that does not wait is taken for one that waits no more: it may not wait yet.
+const BEGINNING: Duration = Duration::from_mins(1);
 /// More hooks than that are not remembered.
 const HOOKS: usize = 1000;
 
@@ -76,13 +79,20 @@ pub(crate) fn longest(heartbeat: Duration) -> Duration {
 pub(crate) struct Held {
     pub(crate) action: LifecycleAction,
     pub(crate) heartbeat: Duration,
+    /// When its message was sent.
+    pub(crate) sent: Timestamp,
     /// When it last got a heartbeat; none: never.
     pub(crate) last: Option<Instant>,
-    /// It does not wait any more.
+    /// It does not wait any more, or has its answer.
     pub(crate) over: bool,
 }
 
 impl Held {
+    /// Whether it may be about to wait, though it does not.
+    pub(crate) fn may_begin(&self, now: Timestamp) -> bool {
+        !self.over && now < self.sent + BEGINNING
+    }
+
     /// Whether it is to get a heartbeat: two may be lost before it lets go.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         !self.over && self.last.is_none_or(|last| now.since(last) >= self.heartbeat / 3)
@@ -101,7 +111,7 @@ impl Api {
             .instance_id(instance.as_str())
             .set_lifecycle_action_token(token.clone());
         let answer = self.call(Action::RecordLifecycleActionHeartbeat, by, request.send()).await;
-        unless_over(answer.map(|_| ()))
+        unless_none(answer.map(|_| ()))
     }
 
     /// Has a hook wait no longer; whether it still did.
@@ -116,12 +126,13 @@ impl Api {
             .set_lifecycle_action_token(token.clone())
             .lifecycle_action_result("CONTINUE");
         let answer = self.call(Action::CompleteLifecycleAction, by, request.send()).await;
-        unless_over(answer.map(|_| ()))
+        unless_none(answer.map(|_| ()))
     }
 }
 
-/// A group that knows of no such wait any more says so by refusing: it was completed, given up, or its machine is gone.
-fn unless_over(answer: Result<(), CallError>) -> Result<bool, CallError> {
+/// A group that knows of no such wait says so by refusing: it was completed, given up, its machine is gone, or is not
+/// where it waits yet.
+fn unless_none(answer: Result<(), CallError>) -> Result<bool, CallError> {
     match answer {
         Ok(()) => Ok(true),
         Err(error) if error.kind == Kind::Refused && error.code == "ValidationError" => Ok(false),

@@ -216,6 +216,7 @@ impl Queue {
         let now = self.api.clock.now();
         let sent = attributes.as_ref().and_then(|all| all.get(&MessageSystemAttributeName::SentTimestamp));
         let sent = sent.and_then(|sent| Timestamp::from_millisecond(sent.parse().ok()?).ok());
+        let sent = |at: Timestamp| sent.unwrap_or(at).min(now);
         let read = Message::parse(body.as_deref().unwrap_or_default(), &self.home);
         let (instances, announcement, held, at) = match read {
             Ok(Message { at, content: Content::Announced(instances, announcement) }) => {
@@ -237,7 +238,7 @@ impl Queue {
                     Transition::Terminate => Announcement::TerminateAction { until },
                 };
                 let instances = vec![action.instance.clone()];
-                let held = named.then_some(Held { action, heartbeat, last: None, over: false });
+                let held = named.then(|| Held { action, heartbeat, sent: sent(at), last: None, over: false });
                 (instances, announcement, held, at)
             }
             Err(unusable) => {
@@ -246,7 +247,7 @@ impl Queue {
                 return Vec::new();
             }
         };
-        let sent = sent.unwrap_or(at).min(now);
+        let sent = sent(at);
         let id: Arc<str> = message_id.unwrap_or_else(|| receipt.clone()).into();
         let receipt: Arc<str> = receipt.into();
         let several = instances.len() > 1;
@@ -327,7 +328,7 @@ impl Queue {
         let waits = self.api.beat(&action, by).await?;
         if let Some(held) = lock(&self.open).get_mut(message).and_then(|open| open.held.as_mut()) {
             held.last = Some(now);
-            held.over = !waits;
+            held.over = !waits && !held.may_begin(self.api.clock.now());
         }
         Ok(())
     }
@@ -397,7 +398,7 @@ impl NoticeSource for Queue {
         };
         let settled = match whole {
             None => return Ok(()),
-            Some(Handled::Done) => self.done(held.as_ref(), receipt, by).await,
+            Some(Handled::Done) => self.done(message, held.as_ref(), receipt, by).await,
             Some(Handled::Returned) => unless_unknown(self.away(receipt, Duration::ZERO, by).await),
             Some(Handled::Later) => {
                 unless_unknown(self.away(receipt, self.later(&delivery.notice.announcement), by).await)
@@ -413,12 +414,19 @@ impl NoticeSource for Queue {
 }
 
 impl Queue {
-    /// Whoever waits for the answer gets it, then the message goes.
-    async fn done(&self, held: Option<&Held>, receipt: &str, by: Instant) -> Result<(), CallError> {
-        if let Some(held) = held
-            && !self.api.complete(&held.action, by).await?
-        {
-            tracing::debug!(hook = held.action.hook.name, "the hook did not wait any more");
+    /// Whoever waits for the answer gets it, then the message goes. One that may begin to wait is tried again when the
+    /// message comes again.
+    async fn done(&self, message: &str, held: Option<&Held>, receipt: &str, by: Instant) -> Result<(), CallError> {
+        if let Some(held) = held {
+            if self.api.complete(&held.action, by).await? {
+                if let Some(held) = lock(&self.open).get_mut(message).and_then(|open| open.held.as_mut()) {
+                    held.over = true;
+                }
+            } else if held.may_begin(self.api.clock.now()) {
+                return unless_unknown(self.away(receipt, VISIBILITY, by).await);
+            } else {
+                tracing::debug!(hook = held.action.hook.name, "the hook did not wait any more");
+            }
         }
         self.delete(receipt, by).await
     }

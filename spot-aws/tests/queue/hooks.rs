@@ -125,9 +125,53 @@ async fn a_hook_that_waits_no_more_is_left_alone_and_its_message_settled() {
         .aws
         .hooks(|hooks| hooks.known.get_mut(&("workers".to_owned(), "drain".to_owned())).unwrap().heartbeat = secs(0));
     world.work(&delivery, 300).await;
-    assert_eq!(world.aws.calls(BEAT).len(), 1, "that it is over is known by its first refusal");
+    assert_eq!(world.aws.calls(BEAT).len(), 4, "that it is over is known by its first refusal after a minute");
     world.settle(&delivery, Handled::Done).await;
     assert_eq!(world.aws.messages(|messages| messages.len()), 0);
+}
+
+/// The message may be there before the instance waits.
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_begins_to_wait_after_its_message_came_gets_its_answer() {
+    let world = World::new();
+    world.hook("drain", 60);
+    world.aws.send(&world.lifecycle("drain", "terminating", 1).to_string());
+    let delivery = world.delivery().await;
+    world.settle(&delivery, Handled::Done).await;
+    assert_eq!(world.aws.messages(|messages| messages.len()), 1, "nobody knows yet whether it is over");
+    world.aws.hooks(|hooks| hooks.begin("workers", "drain", &id(1), "token-1"));
+    let again = world.delivery().await;
+    assert_eq!(again.notice, delivery.notice);
+    world.settle(&again, Handled::Done).await;
+    assert!(matches!(ended(&world, 1), Some(Ended::Completed(14..=16))), "{:?}", ended(&world, 1));
+    assert_eq!(world.aws.messages(|messages| messages.len()), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_begins_to_wait_after_its_first_heartbeat_gets_the_others() {
+    let world = World::new();
+    world.hook("drain", 60);
+    world.aws.send(&world.lifecycle("drain", "terminating", 1).to_string());
+    let delivery = world.delivery().await;
+    world.work(&delivery, 5).await;
+    world.aws.hooks(|hooks| hooks.begin("workers", "drain", &id(1), "token-1"));
+    world.work(&delivery, 300).await;
+    assert_eq!(ended(&world, 1), None, "it would have let go after a minute");
+    world.settle(&delivery, Handled::Done).await;
+    assert!(matches!(ended(&world, 1), Some(Ended::Completed(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_never_waits_is_tried_for_a_minute() {
+    let world = World::new();
+    world.hook("drain", 60);
+    world.aws.send(&world.lifecycle("drain", "terminating", 1).to_string());
+    while world.aws.messages(|messages| messages.len()) > 0 {
+        let delivery = world.delivery().await;
+        world.settle(&delivery, Handled::Done).await;
+    }
+    assert_eq!(world.aws.calls(COMPLETE).len(), 5);
+    assert!(world.clock.now() < noon() + secs(75), "{}", world.clock.now());
 }
 
 #[tokio::test(start_paused = true)]
