@@ -255,7 +255,7 @@ impl Retirer<'_> {
         };
         let stays = matches!(end, End::Released(_) | End::Undone | End::Postponed | End::Paused);
         if stays && job.was_detached() {
-            self.attach(job.node()).await;
+            self.attach(job.node(), Lane::Planned).await;
         }
         let deleted = match end {
             // Counted even if an earlier process may have counted it: rather one too many than a limit that a kill voids.

@@ -207,9 +207,13 @@ impl<'a> Driver<'a> {
                     self.settle(delivery, handled);
                 }
             }
-            Event::Free(node) => {
-                self.written.remove(&node);
-                self.empty(&node);
+            Event::Free(node) => self.free(&node),
+            Event::Returned(node) => {
+                self.free(&node);
+                // Beside whatever comes next: who answers slowly must not hold a notice up.
+                if !self.cases.contains_key(&node) {
+                    self.begin(self.own.attach(self.stop, self.sight.clone(), node));
+                }
             }
             Event::Nothing => {}
             Event::NotLeader => return Err(RunError::LostLeadership),
@@ -319,6 +323,12 @@ impl<'a> Driver<'a> {
         let (cordons, outstanding) = (self.cordons.clone(), self.cordons.expect());
         let emptying = case.emptying.clone();
         self.begin(self.own.empty(self.stop, self.sight.clone(), emptying, cordons, outstanding));
+    }
+
+    /// Goes on with a node that is not written any more.
+    fn free(&mut self, node: &Uid) {
+        self.written.remove(node);
+        self.empty(node);
     }
 
     /// Drains the next node on a recommendation, one at a time.

@@ -70,6 +70,8 @@ pub(super) enum Event {
     Answered(Arc<str>, Handled),
     /// A node is not written any more.
     Free(Uid),
+    /// The same, and nothing of ours is on it.
+    Returned(Uid),
     /// Nothing that matters to it.
     Nothing,
     /// Somebody else leads.
@@ -335,8 +337,19 @@ impl Interruptions {
         let retirer = self.retirer(&*live, stop);
         if retirer.release(&node, &Owner::Interruption, None, BackingOff::No).await == Freed::Done {
             self.tell(Told::Returned { node: node.clone(), why });
+            return Event::Returned(node.uid);
         }
         Event::Free(node.uid)
+    }
+
+    /// Has load balancers take a machine back.
+    pub(super) async fn attach(&self, stop: &Stop, sight: Sight, node: Uid) -> Event {
+        let Some(live) = sight.get() else { return Event::Nothing };
+        let node = live.view().node(node.as_str()).map(Arc::clone);
+        if let Some(node) = node {
+            self.retirer(&*live, stop).attach(&node, Lane::Forced).await;
+        }
+        Event::Nothing
     }
 
     /// Releases a node whose machine ought to be gone for long, if the cloud says that it runs.

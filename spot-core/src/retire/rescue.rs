@@ -109,10 +109,14 @@ impl Retirer<'_> {
             Halt::Stopped => return Rescued::Stopped,
             Halt::NotLeader => return Rescued::NotLeader,
         };
-        if self.release(&node, &Owner::Interruption, job.claimed(), backing_off).await == Freed::Done
-            && let Some(told) = told
-        {
-            self.report(&told);
+        if self.release(&node, &Owner::Interruption, job.claimed(), backing_off).await == Freed::Done {
+            if let Some(told) = told {
+                self.report(&told);
+            }
+            // An earlier try, or the retirement that was taken over, may have had it let go of.
+            if terms.limits().force == Force::Forced {
+                self.attach(job.node(), Lane::Forced).await;
+            }
         }
         end
     }

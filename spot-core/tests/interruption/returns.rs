@@ -1,8 +1,8 @@
 //! Machines that come back, or were never taken.
 
 use spot_core::interruption::Reclaim;
-use spot_core::model::WorldBuilder;
 use spot_core::model::fault::Fault;
+use spot_core::model::{WorkloadSpec, WorldBuilder};
 
 use super::*;
 
@@ -59,6 +59,35 @@ fn a_node_whose_machine_is_not_taken_after_all_is_released_when_the_cloud_says_t
     let notes = answering(&model, &settings(), 3 * MINUTE);
     assert_eq!(notes.returned(), ["spot-1"]);
     assert!(is_clean(&node(&model, "spot-1")));
+}
+
+fn attached(model: &Model) -> usize {
+    calls(model, |call| matches!(call, Call::Attach { .. }))
+}
+
+#[test]
+fn a_machine_that_stays_or_comes_back_is_put_back_into_its_load_balancers() {
+    let slow = WorkloadSpec::deployment("slow", 4).stop(50 * SECOND);
+    let model = WorldBuilder::default().spot(2).workload(slow).build();
+    model.with(|world| {
+        world.interrupt("spot-1", Reclaim::Terminate).unwrap();
+        world.later(5 * SECOND, |world| world.cordon("spot-1", false));
+    });
+    let notes = answering(&model, &settings(), 10 * SECOND);
+    assert!(is_clean(&node(&model, "spot-1")), "a person took it back: {:?}", notes.told());
+    assert_eq!((calls(&model, |call| matches!(call, Call::Detach { .. })), attached(&model)), (1, 1));
+
+    let model = two();
+    model.with(|world| {
+        world.interrupt("spot-1", Reclaim::Hibernate).unwrap();
+        world.later(5 * MINUTE, |world| world.start_machine("spot-1", false));
+        world.later(4 * MINUTE, |world| {
+            assert_eq!(world.calls().iter().filter(|one| matches!(one.call, Call::Attach { .. })).count(), 0)
+        });
+    });
+    let notes = answering(&model, &settings(), 7 * MINUTE);
+    assert_eq!(notes.returned(), ["spot-1"]);
+    assert_eq!(attached(&model), 1);
 }
 
 #[test]
