@@ -60,8 +60,6 @@ const MESSAGES: i32 = 10;
 const DELETE: Duration = Duration::from_secs(5);
 /// The longest that a message is left alone. SQS does not let it be away for more than twelve hours.
 const AWAY: Duration = Duration::from_hours(11);
-/// How often messages of one kind of no use are logged.
-const LOGGED: Duration = Duration::from_mins(1);
 
 /// Which queue, and what of it is ours to answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,8 +97,6 @@ pub struct Queue {
     open: Mutex<BTreeMap<Arc<str>, Open>>,
     /// Receipts of messages that are of no use.
     useless: Mutex<Vec<String>>,
-    /// When a message of no use was last logged, by why.
-    logged: Mutex<BTreeMap<Ignored, Instant>>,
     /// Whether the last attempt was answered.
     answers: AtomicBool,
     turn: AtomicUsize,
@@ -168,7 +164,6 @@ impl Queue {
             hooks: Hooks::default(),
             open: Mutex::default(),
             useless: Mutex::default(),
-            logged: Mutex::default(),
             answers: AtomicBool::new(false),
             turn: AtomicUsize::new(0),
         })
@@ -210,7 +205,7 @@ impl Queue {
     async fn take_in(&self, message: types::Message) -> Vec<Delivery> {
         let types::Message { message_id, receipt_handle: Some(receipt), body, attributes, .. } = message else {
             // Nothing can be done about it, not even that.
-            self.tell(&Unusable { why: Ignored::Unreadable, what: "a message without a receipt".to_owned() });
+            self.tell(Unusable { why: Ignored::Unreadable, what: "a message without a receipt".to_owned() });
             return Vec::new();
         };
         let now = self.api.clock.now();
@@ -226,7 +221,7 @@ impl Queue {
                 let named = self.named.contains(&action.hook.name);
                 if !named && action.transition == Transition::Launch {
                     let what = format!("launch action of hook {:?}, which is not ours to complete", action.hook.name);
-                    self.tell(&Unusable { why: Ignored::NoAction, what });
+                    self.tell(Unusable { why: Ignored::NoAction, what });
                     lock(&self.useless).push(receipt);
                     return Vec::new();
                 }
@@ -242,7 +237,7 @@ impl Queue {
                 (instances, announcement, held, at)
             }
             Err(unusable) => {
-                self.tell(&unusable);
+                self.tell(unusable);
                 lock(&self.useless).push(receipt);
                 return Vec::new();
             }
@@ -264,22 +259,9 @@ impl Queue {
         wanted.into_iter().map(deliver).collect()
     }
 
-    /// Tells of a message that is of no use; logs one of a kind a minute.
-    fn tell(&self, unusable: &Unusable) {
-        let Unusable { why, what } = unusable;
-        let now = self.api.clock.instant();
-        let mut logged = lock(&self.logged);
-        let is_due = logged.get(why).is_none_or(|last| now.since(*last) >= LOGGED);
-        if is_due {
-            logged.insert(*why, now);
-            if *why == Ignored::NoAction {
-                tracing::debug!(%why, what, "a message of the queue is ignored");
-            } else {
-                tracing::warn!(%why, what, "a message of the queue is ignored; no other such is logged for a minute");
-            }
-        }
-        drop(logged);
-        let told = Told::Ignored { source: Source::Queue, why: *why, what: what.clone() };
+    /// Tells of a message that is of no use.
+    fn tell(&self, Unusable { why, what }: Unusable) {
+        let told = Told::Ignored { source: Source::Queue, why, what };
         self.observer.observe(self.api.clock.now(), &Progress::Interruption(told));
     }
 

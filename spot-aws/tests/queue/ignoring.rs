@@ -1,4 +1,4 @@
-//! Messages of no use: counted by reason, told of now and then, deleted, and never in the way.
+//! Messages of no use: counted by reason, told of, deleted, and never in the way.
 
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex};
@@ -122,29 +122,20 @@ async fn what_could_not_be_deleted_comes_again_and_is_deleted_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_ignored_is_logged_once_for_each_reason_and_minute() {
+async fn what_is_ignored_is_told_and_left_to_whoever_is_told_to_log() {
     let log = Log::default();
     let _logging = tracing::subscriber::set_default(log.clone());
     let world = World::new();
     send_fifty(&world);
-    let logged = |from: usize| log.0.lock().unwrap()[from..].to_vec();
-    let told = async {
-        loop {
-            for delivery in world.deliveries().await {
-                world.settle(&delivery, Handled::Done).await;
-            }
-        }
-    };
-    let _elapsed = tokio::time::timeout(secs(50), told).await;
-    let first = logged(0);
-    for why in [Ignored::Foreign, Ignored::Unreadable, Ignored::UnknownKind] {
-        let of_it = first.iter().filter(|text| text.contains(&format!("why={why}"))).count();
-        assert_eq!(of_it, 1, "{first:#?}");
-    }
-    assert_eq!(first.len(), 3, "{first:#?}");
-    tokio::time::sleep(secs(60)).await;
-    world.aws.send("once more");
-    assert!(world.is_silent_for(20).await);
-    let second = logged(first.len());
-    assert!(second.len() == 1 && second[0].contains("once more"), "{second:#?}");
+    assert_eq!(world.delivery().await.notice.instance.as_str(), id(7));
+    assert!(!world.ignored().is_empty());
+    let logged = log.0.lock().unwrap();
+    assert!(logged.is_empty(), "{logged:#?}");
+    drop(logged);
+    // Whatever else is logged would be heard.
+    world.hook("drain", 60);
+    world.aws.fail("autoscaling:DescribeLifecycleHooks", Fault::Denied, 1);
+    world.wait_at("drain", "terminating", 1);
+    while world.delivery().await.notice.instance.as_str() != id(1) {}
+    assert_eq!(log.0.lock().unwrap().len(), 1);
 }
