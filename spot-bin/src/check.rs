@@ -1,13 +1,13 @@
 //! `check`: whether everything is there that a run needs. It asks, and changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use serde::Serialize;
-use spot_core::error::chain;
+use spot_core::error::{PortError, chain};
 use spot_core::ports::{Clock, Silent};
 use spot_kube::{Right, TokioClock};
 use tokio::runtime;
@@ -120,11 +120,28 @@ pub fn check(args: &CheckArgs, overrides: &BTreeMap<String, String>, environment
 
 async fn findings(args: &CheckArgs, environment: &Environment, config: &Config) -> Vec<Finding> {
     let mut findings = vec![Finding::ok(Subject::Configuration, "it is valid"), schedule(config)];
-    match Connection::open(&args.access, environment, config).await {
-        Ok(connection) => findings.extend(cluster(&connection, config).await),
-        Err(fault) => findings.push(fault_of(Subject::Cluster, &fault)),
+    let connection = Connection::open(&args.access, environment, config).await;
+    match &connection {
+        Ok(connection) => findings.extend(cluster(connection, config).await),
+        Err(fault) => findings.push(fault_of(Subject::Cluster, fault)),
     }
-    findings.extend(cloud(environment, config).await);
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let provider = match Provider::of(config, environment, &clock, None).await {
+        Ok(provider) => provider,
+        Err(fault) => {
+            findings.push(fault_of(Subject::Cloud, &fault));
+            return findings;
+        }
+    };
+    findings.extend(answers(Subject::Cloud, &provider.check(clock.instant() + CLOUD).await));
+    // Whoever does not answer was told of.
+    if let Ok(connection) = &connection
+        && findings.iter().all(|finding| finding.verdict != Verdict::Failure)
+    {
+        let found = provider.without_node(connection.cluster.as_ref(), clock.instant() + CLOUD).await;
+        findings.extend(without_node(found));
+    }
+    findings.extend(queue(environment, config, &provider, &clock).await);
     findings
 }
 
@@ -176,20 +193,34 @@ fn missing_right(right: &Right) -> Finding {
     }
 }
 
-/// Whether cloud and queue answer what a run asks.
-async fn cloud(environment: &Environment, config: &Config) -> Vec<Finding> {
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    let provider = match Provider::of(config, environment, &clock, None).await {
-        Ok(provider) => provider,
-        Err(fault) => return vec![fault_of(Subject::Cloud, &fault)],
+/// Machines that are billed, and that no run touches.
+fn without_node(found: Result<BTreeSet<String>, PortError>) -> Option<Finding> {
+    let (detail, remedy) = match found {
+        Ok(found) if found.is_empty() => return None,
+        Ok(found) => {
+            let ids = found.into_iter().collect::<Vec<_>>().join(", ");
+            (format!("instances of the cluster run without a Node: {ids}"), "terminate those that nobody needs")
+        }
+        Err(error) => {
+            let error = chain(&error);
+            (format!("instances without a Node could not be looked for: {error}"), "try again")
+        }
     };
-    let mut findings = answers(Subject::Cloud, &provider.check(clock.instant() + CLOUD).await);
-    match Notices::of(config, environment, &provider, &clock, None, Arc::new(Silent)).await {
-        Ok(Some(notices)) => findings.extend(answers(Subject::Queue, &notices.check(clock.instant() + CLOUD).await)),
-        Ok(None) => {}
-        Err(fault) => findings.push(fault_of(Subject::Queue, &fault)),
+    Some(Finding::advice(Subject::Cloud, detail, remedy))
+}
+
+/// Whether the queue answers what a run asks.
+async fn queue(
+    environment: &Environment,
+    config: &Config,
+    provider: &Provider,
+    clock: &Arc<dyn Clock>,
+) -> Vec<Finding> {
+    match Notices::of(config, environment, provider, clock, None, Arc::new(Silent)).await {
+        Ok(Some(notices)) => answers(Subject::Queue, &notices.check(clock.instant() + CLOUD).await),
+        Ok(None) => Vec::new(),
+        Err(fault) => vec![fault_of(Subject::Queue, &fault)],
     }
-    findings
 }
 
 fn answers(subject: Subject, answers: &[Answer]) -> Vec<Finding> {
@@ -224,7 +255,7 @@ fn text(findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use spot_core::error::{ErrorClass, PortError};
+    use spot_core::error::ErrorClass;
 
     use super::*;
 
@@ -247,6 +278,16 @@ mod tests {
         assert_eq!((finding.verdict, finding.remedy.is_some()), (verdict, remedy), "{finding:?}");
         assert!(finding.detail.starts_with("ec2:Ask"), "{finding:?}");
         assert!(class.is_none_or(|class| finding.detail.ends_with(class.as_str())), "{finding:?}");
+    }
+
+    #[test]
+    fn instances_without_a_node_are_named_and_never_fail_the_check() {
+        assert_eq!(without_node(Ok(BTreeSet::new())), None);
+        let found = without_node(Ok(["i-1", "i-2"].map(str::to_owned).into())).expect("they are told of");
+        assert_eq!(found.verdict, Verdict::Advice);
+        assert!(found.detail.ends_with("i-1, i-2"), "{found:?}");
+        let unasked = without_node(Err(PortError::new(ErrorClass::Denied, "no"))).expect("it is told of");
+        assert_eq!(unasked.verdict, Verdict::Advice);
     }
 
     #[test]

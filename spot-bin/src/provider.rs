@@ -6,6 +6,7 @@ mod aws;
 #[cfg(feature = "aws")]
 pub(crate) use self::aws::asks_metadata_service;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,11 @@ use std::time::Duration;
 #[cfg(not(feature = "aws"))]
 use anyhow::anyhow;
 use spot_core::cloud::CloudFacts;
+use spot_core::error::PortError;
 use spot_core::node::NodeSnapshot;
-use spot_core::ports::{Clock, CloudProvider, Instant};
+#[cfg(feature = "aws")]
+use spot_core::ports::Scope;
+use spot_core::ports::{Clock, CloudProvider, Cluster, Instant};
 use spot_kube::NodeObject;
 
 use crate::answer::{Answer, answered};
@@ -101,6 +105,23 @@ impl Provider {
 }
 
 impl Provider {
+    /// The machines of the cluster that run, and are billed, though no Node names them. Empty where there is no one to
+    /// ask.
+    ///
+    /// # Errors
+    /// When cluster or cloud could not be asked.
+    #[cfg_attr(not(feature = "aws"), expect(clippy::unused_async, unused_variables, reason = "only AWS is asked"))]
+    pub async fn without_node(&self, cluster: &dyn Cluster, by: Instant) -> Result<BTreeSet<String>, PortError> {
+        match self {
+            Self::NodeObject(_) => Ok(BTreeSet::new()),
+            #[cfg(feature = "aws")]
+            Self::Aws(provider) => {
+                let live = cluster.open(Scope::Cluster, by).await?;
+                provider.without_node(live.view().nodes(), by).await
+            }
+        }
+    }
+
     /// Asks again and again for `patience`, once at least, until everything that a run needs is answered.
     ///
     /// # Errors
