@@ -6,7 +6,6 @@
 //! ```
 
 pub mod arguments;
-mod calm;
 mod machine;
 mod own_node;
 
@@ -25,7 +24,6 @@ use tokio::runtime;
 use tracing::{info, warn};
 
 use self::arguments::{Arguments, Recommendation};
-use self::calm::Calm;
 use self::machine::OwnMachine;
 use crate::cli::Environment;
 use crate::connection;
@@ -105,7 +103,7 @@ impl Work<'_> {
             () = stop.wait() => return Ok(end(beside, stop).await),
             died = beside.first_to_die(stop) => Err(Fault::failed(died)),
         }?;
-        let log = Arc::new(Calm::new(Arc::new(Log::default())));
+        let log = Arc::new(Log::default());
         let mut observers = Observers::default().and(log).and(Arc::new(metrics)).and(Arc::new(readiness));
         if with_events {
             let instance = self.environment.get("POD_NAME").unwrap_or(self.node).to_owned();

@@ -1,20 +1,21 @@
 //! What the core reports, as log lines: one for each step, with its fields.
 
 mod interruption;
+mod problems;
 
 use jiff::Timestamp;
-use spot_core::error::ErrorClass;
-use spot_core::node::NodeRef;
 use spot_core::ports::Observer;
 use spot_core::progress::{Answered, Outcome, Progress, Report};
 use tracing::{debug, error, info, warn};
 
 use self::interruption::Interruptions;
+use self::problems::Problems;
 
 /// Writes a line for everything that is reported.
 #[derive(Debug, Default)]
 pub struct Log {
     interruptions: Interruptions,
+    problems: Problems,
 }
 
 impl Observer for Log {
@@ -75,18 +76,13 @@ impl Observer for Log {
             Progress::Created { node } => {
                 warn!(%node, "an on-demand node came while nodes were being retired: spot is exhausted");
             }
-            Progress::Problem { node, class, what } => problem(node.as_ref(), *class, what),
+            Progress::Problem { node, class, what } => self.problems.tell(at, node.as_ref(), *class, what),
             Progress::RunEnded { report } => ended(report),
             Progress::RunFailed { class, why } => error!(class = class.as_str(), why, "run failed"),
             Progress::Interruption(told) => self.interruptions.tell(at, told),
             Progress::NextRun { at } => info!(%at, "next run"),
         }
     }
-}
-
-fn problem(node: Option<&NodeRef>, class: ErrorClass, what: &str) {
-    let node = node.map(|node| tracing::field::display(&node.name));
-    warn!(node, class = class.as_str(), what, "problem");
 }
 
 fn ended(report: &Report) {
@@ -120,8 +116,9 @@ mod tests {
 
     use serde_json::Value;
     use spot_core::claim::InstanceId;
+    use spot_core::error::ErrorClass;
     use spot_core::interruption::{Ignored, NoticeKind, Source, Told};
-    use spot_core::node::Uid;
+    use spot_core::node::{NodeRef, Uid};
     use spot_core::pod::PodRef;
     use spot_core::progress::{Halted, Step};
     use spot_core::reason::{Reason, ReasonKind};
@@ -203,6 +200,27 @@ mod tests {
         let answered = |answered| Progress::Evicted { node: node(), pod: pod.clone(), loses: None, answered };
         assert!(lines(&[answered(Answered::Accepted), answered(Answered::Blocked)]).is_empty());
         assert_eq!(lines(&[answered(Answered::Failed)]).len(), 1);
+    }
+
+    #[test]
+    fn a_problem_that_goes_on_is_told_of_once_a_minute_and_any_other_at_once() {
+        let problem = |second, node, what: &str| {
+            (second, Progress::Problem { node, class: ErrorClass::Transient, what: what.to_owned() })
+        };
+        let mut problems: Vec<_> = (0..=61).map(|second| problem(second, None, "it answers 500")).collect();
+        problems.extend([
+            problem(62, None, "it answers 503"),
+            problem(63, Some(node()), "it answers 503"),
+            problem(64, Some(NodeRef { uid: Uid::new("another"), ..node() }), "it answers 503"),
+        ]);
+        let lines = lines_at(&problems);
+        let line =
+            |what: &str| serde_json::json!({"level": "WARN", "message": "problem", "class": "transient", "what": what});
+        let of_node = serde_json::json!({"level": "WARN", "message": "problem", "node": "node-1", "class": "transient",
+            "what": "it answers 503"});
+        let expected =
+            [line("it answers 500"), line("it answers 500"), line("it answers 503"), of_node.clone(), of_node];
+        assert_eq!(lines, expected);
     }
 
     #[test]
