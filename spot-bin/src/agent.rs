@@ -81,7 +81,7 @@ impl Work<'_> {
         let stop = Stop::default();
         tokio::select! {
             ended = self.work(&stop) => ended,
-            why = signals.hurry(&stop, GRACE) => Err(Fault::failed(why)),
+            why = signals.hurry(&stop, ("its time", GRACE)) => Err(Fault::failed(why)),
         }
     }
 
@@ -95,7 +95,8 @@ impl Work<'_> {
         let cluster = Arc::new(KubeCluster::without_memory(client.clone(), Arc::clone(&clock)));
         let metrics = Metrics::new().context("can't make the metrics")?;
         let readiness = Readiness::new(stop.clone());
-        let server = Server::bind(self.arguments.server_address, metrics.clone(), readiness.clone()).await?;
+        let address = ("--server-address", self.arguments.server_address);
+        let server = Server::bind(address, metrics.clone(), readiness.clone()).await?;
         info!(address = %server.address()?, "metrics and health");
         let mut beside = Beside { server: Some(tokio::spawn(server.run(stop.clone()))), ..Beside::default() };
         let with_events = tokio::select! {

@@ -73,14 +73,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens.
+    /// Listens on the address that is named so.
     ///
     /// # Errors
     /// When the address can't be listened on.
-    pub async fn bind(address: SocketAddr, metrics: Metrics, readiness: Readiness) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(address).await.with_context(|| {
-            format!("can't listen on {address}: free the port, or set `server.address` to another one")
-        })?;
+    pub async fn bind(
+        (named, address): (&str, SocketAddr),
+        metrics: Metrics,
+        readiness: Readiness,
+    ) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("can't listen on {address}: free the port, or set `{named}` to another one"))?;
         let router = Router::new()
             .route("/livez", get(async || "ok\n"))
             .route("/readyz", get(ready).with_state(readiness))

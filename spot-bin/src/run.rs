@@ -69,9 +69,10 @@ impl Work<'_> {
     async fn until_told(&self) -> Result<Exit, Fault> {
         let mut signals = Signals::catch()?;
         let stop = Stop::default();
+        let grace = ("`shutdown.gracePeriod`", self.config.shutdown_grace_period);
         tokio::select! {
             ended = self.work(&stop) => ended,
-            why = signals.hurry(&stop, self.config.shutdown_grace_period) => Err(Fault::failed(why)),
+            why = signals.hurry(&stop, grace) => Err(Fault::failed(why)),
         }
     }
 
@@ -90,7 +91,8 @@ impl Work<'_> {
         let mut beside = Beside::default();
         // Before anything is waited for: an API server that is slow to come must not look like a process that hangs.
         if !self.args.once {
-            let server = Server::bind(self.config.server_address, metrics.clone(), readiness.clone()).await?;
+            let address = ("server.address", self.config.server_address);
+            let server = Server::bind(address, metrics.clone(), readiness.clone()).await?;
             info!(address = %server.address()?, "metrics and health");
             beside.server = Some(tokio::spawn(server.run(stop.clone())));
         }

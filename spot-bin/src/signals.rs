@@ -36,8 +36,8 @@ impl Signals {
     }
 
     /// Sets `stop` at the first signal. Returns why the end can't be an orderly one: at the second, or when the first
-    /// was `grace` ago.
-    pub async fn hurry(&mut self, stop: &Stop, grace: Duration) -> anyhow::Error {
+    /// was longer than `grace` ago, which is what it is named.
+    pub async fn hurry(&mut self, stop: &Stop, (named, grace): (&str, Duration)) -> anyhow::Error {
         let signal = self.next().await;
         info!(signal, "asked to stop: ending between two steps");
         stop.set();
@@ -45,7 +45,7 @@ impl Signals {
         match tokio::time::timeout(grace + SLACK, self.next()).await {
             Ok(signal) => anyhow!("{signal} came again, so the process ends at once: {claims}"),
             Err(_elapsed) => {
-                anyhow!("the end took longer than `shutdown.gracePeriod` ({} s): {claims}", grace.as_secs())
+                anyhow!("the end took longer than {named} ({} s): {claims}", grace.as_secs())
             }
         }
     }

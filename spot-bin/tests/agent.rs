@@ -211,6 +211,20 @@ fn without_a_kubeconfig_outside_a_pod_there_is_no_cluster_to_reach() {
 }
 
 #[test]
+fn a_port_that_is_taken_is_named_with_the_agents_own_argument() {
+    let api = api_server("aws:///eu-west-1a/i-0123456789abcdef0", true);
+    let address = api.address.to_string();
+    let folder = kubeconfig(&address);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spot-agent"));
+    command.env_clear().env("NODE_NAME", "spot-1").current_dir(folder.path()).stdin(Stdio::null());
+    let output = command.args(["--kubeconfig", "kubeconfig", "--server-address", &address]).output();
+    let output = output.expect("it starts");
+    let failure = failure(&output);
+    assert_eq!(output.status.code(), Some(1), "{failure}");
+    assert!(failure.contains(&address) && failure.contains("`--server-address`"), "{failure}");
+}
+
+#[test]
 fn the_metadata_service_of_another_machine_is_refused() {
     let (api, metadata) = (api_server("aws:///eu-west-1a/i-0123456789abcdef0", true), metadata_service(OTHER));
     let output = ended(&api, &metadata);

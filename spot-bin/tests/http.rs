@@ -30,7 +30,7 @@ async fn start() -> Running {
     let readiness = Readiness::new(stop.clone());
     let metrics = Metrics::new().expect("names are distinct");
     let local = "127.0.0.1:0".parse().expect("it is an address");
-    let server = Server::bind(local, metrics, readiness.clone()).await.expect("a port is free");
+    let server = Server::bind(("server.address", local), metrics, readiness.clone()).await.expect("a port is free");
     let address = server.address().expect("it listens");
     Running { address, readiness, stop: stop.clone(), task: tokio::spawn(server.run(stop)) }
 }
@@ -101,7 +101,8 @@ async fn a_client_that_never_ends_its_request_does_not_hold_up_the_end() {
 async fn a_port_that_is_taken_is_named_with_the_remedy() {
     let running = start().await;
     let metrics = Metrics::new().expect("names are distinct");
-    let error = Server::bind(running.address, metrics, Readiness::default()).await.expect_err("it is taken");
+    let taken = ("--an-address", running.address);
+    let error = Server::bind(taken, metrics, Readiness::default()).await.expect_err("it is taken");
     let said = error.to_string();
-    assert!(said.contains(&running.address.to_string()) && said.contains("server.address"), "{said}");
+    assert!(said.contains(&running.address.to_string()) && said.contains("`--an-address`"), "{said}");
 }
