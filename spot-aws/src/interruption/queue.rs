@@ -26,7 +26,7 @@ use aws_sdk_sqs::types::{self, MessageSystemAttributeName};
 use futures::future::{self, Either};
 use jiff::Timestamp;
 use spot_core::claim::InstanceId;
-use spot_core::error::{ErrorClass, PortError};
+use spot_core::error::{ErrorClass, PortError, chain};
 use spot_core::interruption::{Announcement, Delivery, Handled, Ignored, Notice, Source, Ticket, Told};
 use spot_core::ports::{Clock, Instant, NoticeSource, Observer};
 use spot_core::progress::Progress;
@@ -38,7 +38,7 @@ use crate::action::Action;
 use crate::client::{self, Api, CallObserver};
 use crate::error::{CallError, Kind};
 use crate::interruption::hook::{self, Held, Hooks};
-use crate::interruption::message::{Content, Home, Message, Transition, Unusable};
+use crate::interruption::message::{Content, Home, HookName, Message, Transition, Unusable};
 use crate::lock;
 
 /// How long what was received is kept from others, unless it is extended.
@@ -381,6 +381,7 @@ impl NoticeSource for Queue {
         let settled = match whole {
             None => return Ok(()),
             Some(Handled::Done) => self.done(message, held.as_ref(), receipt, by).await,
+            Some(Handled::Ignored) => self.delete(receipt, by).await,
             Some(Handled::Returned) => unless_unknown(self.away(receipt, Duration::ZERO, by).await),
             Some(Handled::Later) => {
                 unless_unknown(self.away(receipt, self.later(&delivery.notice.announcement), by).await)
@@ -400,17 +401,32 @@ impl Queue {
     /// message comes again.
     async fn done(&self, message: &str, held: Option<&Held>, receipt: &str, by: Instant) -> Result<(), CallError> {
         if let Some(held) = held {
-            if self.api.complete(&held.action, by).await? {
-                if let Some(held) = lock(&self.open).get_mut(message).and_then(|open| open.held.as_mut()) {
-                    held.over = true;
+            match self.api.complete(&held.action, by).await {
+                Ok(true) => {
+                    if let Some(held) = lock(&self.open).get_mut(message).and_then(|open| open.held.as_mut()) {
+                        held.over = true;
+                    }
                 }
-            } else if held.may_begin(self.api.clock.now()) {
-                return unless_unknown(self.away(receipt, VISIBILITY, by).await);
-            } else {
-                tracing::debug!(hook = held.action.hook.name, "the hook did not wait any more");
+                Ok(false) if held.may_begin(self.api.clock.now()) => {
+                    return unless_unknown(self.away(receipt, VISIBILITY, by).await);
+                }
+                Ok(false) => tracing::debug!(hook = held.action.hook.name, "the hook did not wait any more"),
+                // A hook of this name in a group that is not ours, perhaps: it would be denied for as long as the message
+                // came again.
+                Err(error) if error.kind == Kind::Denied => self.tell_unanswered(held, error),
+                Err(error) => return Err(error),
             }
         }
         self.delete(receipt, by).await
+    }
+
+    /// Tells of a hook that waits on, though its message goes.
+    fn tell_unanswered(&self, held: &Held, error: CallError) {
+        let HookName { group, name } = &held.action.hook;
+        let error = PortError::from(error);
+        let what = format!("hook {name} of group {group} waits until its time is over: {}", chain(&error));
+        let problem = Progress::Problem { node: None, class: error.class, what };
+        self.observer.observe(self.api.clock.now(), &problem);
     }
 
     /// An error, with where to look.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use hcl_edit::expr::{Expression, ObjectKey};
 use hcl_edit::structure::{Block, Body};
 use serde_json::{Value, json};
-use spot_aws::interruption::message::{Home, Message};
-use spot_core::interruption::Ignored;
+use spot_aws::interruption::message::{Content, Home, Message};
+use spot_core::interruption::{Announcement, Ignored, MachineState};
 
 use crate::messages::SAMPLES;
 
@@ -165,6 +165,24 @@ fn the_rules_let_through_what_is_answered_and_nothing_else() {
 }
 
 #[test]
+fn of_all_changes_of_state_those_come_that_end_a_machine_s_work() {
+    let (_, text) = SAMPLES.into_iter().find(|(name, _)| *name == "state change").unwrap();
+    let mut event: Value = serde_json::from_str(text).unwrap();
+    for patterns in [patterns(), patterns_of_module()] {
+        for state in ["pending", "running", "stopping", "stopped", "shutting-down", "terminated"] {
+            event["detail"]["state"] = json!(state);
+            let Content::Announced(_, announcement) =
+                Message::parse(&event.to_string(), &Home::default()).unwrap().content
+            else {
+                panic!("{state} is waited for")
+            };
+            let passed = patterns.iter().any(|pattern| matches(pattern, &event));
+            assert_eq!(passed, announcement == Announcement::StateChange(MachineState::Down), "{state}");
+        }
+    }
+}
+
+#[test]
 fn both_make_the_same_rules() {
     let sorted = |patterns: Vec<Value>| {
         let mut texts: Vec<_> = patterns.iter().map(Value::to_string).collect();
@@ -242,16 +260,18 @@ fn both_make_the_same_hook_where_a_group_is_named() {
     let hooks = of_type(&template, "AWS::AutoScaling::LifecycleHook");
     let [(_, hook)] = hooks[..] else { panic!("{hooks:?}") };
     let other = block(&module, &["resource", "aws_autoscaling_lifecycle_hook", "empty_before_termination"]);
-    for (property, name) in [
-        ("LifecycleHookName", "name"),
-        ("LifecycleTransition", "lifecycle_transition"),
-        ("DefaultResult", "default_result"),
-    ] {
+    for (property, name) in [("LifecycleTransition", "lifecycle_transition"), ("DefaultResult", "default_result")] {
         assert_eq!(hook[property], value(attribute(other, name)), "{property}");
     }
+    // Messages of all groups of the account come: a hook is completed by the cluster whose name it bears.
+    assert_eq!(hook["LifecycleHookName"], json!({ "Fn::Sub": "${ClusterName}-spot-migrator" }));
+    assert_eq!(value(attribute(other, "name")), r#""${var.cluster_name}-spot-migrator""#);
     assert_eq!(hook["DefaultResult"], "CONTINUE", "a machine goes though nobody answers");
     assert_eq!(value(attribute(other, "for_each")), "var.autoscaling_group_names");
     let default = value(attribute(block(&module, &["variable", "heartbeat_timeout"]), "default"));
-    let parameters: Value = serde_saphyr::from_str(CLOUD_FORMATION).unwrap();
-    assert_eq!(parameters["Parameters"]["HeartbeatTimeout"]["Default"].as_f64(), default.as_f64());
+    let document: Value = serde_saphyr::from_str(CLOUD_FORMATION).unwrap();
+    assert_eq!(document["Parameters"]["HeartbeatTimeout"]["Default"].as_f64(), default.as_f64());
+    let named = value(attribute(block(&module, &["output", "lifecycle_hook_name"]), "value"));
+    assert_eq!(named, value(attribute(other, "name")), "it is told");
+    assert_eq!(document["Outputs"]["LifecycleHookName"]["Value"], hook["LifecycleHookName"], "it is told");
 }

@@ -191,7 +191,7 @@ async fn an_answer_that_was_given_already_is_given_to_a_message_that_comes_again
 
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_did_not_get_its_answer_keeps_its_message() {
-    for fault in [Fault::Denied, Fault::ServerError, Fault::Hang] {
+    for fault in [Fault::ServerError, Fault::Hang] {
         let world = World::new();
         world.hook("drain", 600);
         world.wait_at("drain", "terminating", 1);
@@ -204,6 +204,32 @@ async fn a_hook_that_did_not_get_its_answer_keeps_its_message() {
         world.settle(&again, Handled::Done).await;
         assert!(matches!(ended(&world, 1), Some(Ended::Completed(_))), "{fault:?}");
         assert_eq!(world.aws.messages(|messages| messages.len()), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_may_not_be_answered_is_told_of_once() {
+    let world = World::new();
+    world.hook("drain", 600);
+    world.wait_at("drain", "terminating", 1);
+    let delivery = world.delivery().await;
+    world.aws.fail(COMPLETE, Fault::Denied, u32::MAX);
+    world.settle(&delivery, Handled::Done).await;
+    assert_eq!(world.aws.messages(|messages| messages.len()), 0, "it would come again for ever");
+    let problems = world.problems();
+    assert!(problems.len() == 1 && problems[0].contains(COMPLETE) && problems[0].contains("drain"), "{problems:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_of_a_machine_that_is_not_ours_waits_on() {
+    for transition in ["launching", "terminating"] {
+        let world = World::new();
+        world.hook("drain", 600);
+        world.wait_at("drain", transition, 1);
+        let delivery = world.delivery().await;
+        world.settle(&delivery, Handled::Ignored).await;
+        assert_eq!(world.aws.messages(|messages| messages.len()), 0);
+        assert_eq!(ended(&world, 1), None, "whoever knows it is to answer it");
     }
 }
 

@@ -42,12 +42,18 @@ impl Clock for Time {
 
 /// What the queue told.
 #[derive(Debug, Default)]
-pub(crate) struct Ears(Mutex<Vec<Told>>);
+pub(crate) struct Ears {
+    told: Mutex<Vec<Told>>,
+    problems: Mutex<Vec<String>>,
+}
 
 impl Observer for Ears {
     fn observe(&self, _at: Timestamp, event: &Progress) {
-        let Progress::Interruption(told) = event else { panic!("a queue tells of nothing else: {event:?}") };
-        self.0.lock().unwrap().push(told.clone());
+        match event {
+            Progress::Interruption(told) => self.told.lock().unwrap().push(told.clone()),
+            Progress::Problem { node: None, what, .. } => self.problems.lock().unwrap().push(what.clone()),
+            _ => panic!("a queue tells of nothing else: {event:?}"),
+        }
     }
 }
 
@@ -197,9 +203,14 @@ impl World {
         event("aws.health", "AWS Health Event", self.clock.now(), &detail).to_string()
     }
 
+    /// The problems so far.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        self.ears.problems.lock().unwrap().clone()
+    }
+
     /// What was ignored so far, and why.
     pub(crate) fn ignored(&self) -> Vec<(Ignored, String)> {
-        let told = self.ears.0.lock().unwrap();
+        let told = self.ears.told.lock().unwrap();
         let ignored = told.iter().map(|told| match told {
             Told::Ignored { why, what, .. } => (*why, what.clone()),
             other => panic!("the rest is the core's to tell: {other:?}"),

@@ -178,8 +178,10 @@ pub struct Delivery {
 /// What became of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Handled {
-    /// It had its effect, or never will have one: it is not delivered again, and whoever waits for the answer gets it.
+    /// It had its effect, or needs none: it is not delivered again, and whoever waits for the answer gets it.
     Done,
+    /// It is not ours to answer: it is not delivered again, and whoever waits for an answer waits on.
+    Ignored,
     /// It is to be delivered again at once: another process takes it up.
     Returned,
     /// It is to be delivered again after a while.

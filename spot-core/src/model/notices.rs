@@ -196,7 +196,7 @@ impl World {
         let now = self.now();
         let Some(message) = self.queue.messages.get_mut(&ticket.message) else { return };
         match handled {
-            Handled::Done => message.settled = true,
+            Handled::Done | Handled::Ignored => message.settled = true,
             // a late word about an earlier delivery
             Handled::Returned | Handled::Later if message.receipt() != ticket.receipt => {}
             Handled::Returned => message.visible = now,

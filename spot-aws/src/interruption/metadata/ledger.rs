@@ -75,7 +75,7 @@ impl Ledger {
     pub(super) fn settle(&mut self, message: &str, handled: Handled, now: Instant) {
         if let Some(entry) = self.entries.get_mut(message) {
             entry.state = match handled {
-                Handled::Done => State::Done,
+                Handled::Done | Handled::Ignored => State::Done,
                 Handled::Returned => State::Due(now),
                 Handled::Later => State::Due(now + LATER),
             };

@@ -40,7 +40,7 @@ impl Open {
         if self.is_done() {
             self.answers.clear();
         }
-        let is_wanted = |instance: &InstanceId| self.answers.get(instance) != Some(&Some(Handled::Done));
+        let is_wanted = |instance: &InstanceId| !self.answers.get(instance).copied().is_some_and(is_final);
         let wanted: Vec<_> = instances.into_iter().filter(is_wanted).collect();
         self.answers.extend(wanted.iter().map(|instance| (instance.clone(), None)));
         wanted
@@ -55,16 +55,23 @@ impl Open {
         if self.answers.values().any(Option::is_none) {
             return None;
         }
-        let all = |wanted| self.answers.values().all(|answer| *answer == Some(wanted));
-        Some(if all(Handled::Done) { Handled::Done } else { Handled::Later })
+        if !self.is_done() {
+            return Some(Handled::Later);
+        }
+        let is_answered = self.answers.values().any(|answer| *answer == Some(Handled::Done));
+        Some(if is_answered { Handled::Done } else { Handled::Ignored })
     }
 
-    /// Whether each of its notices had its effect.
+    /// Whether each of its notices had its effect, or will have none.
     pub(super) fn is_done(&self) -> bool {
-        self.answers.values().all(|answer| *answer == Some(Handled::Done))
+        self.answers.values().copied().all(is_final)
     }
 
     pub(super) fn is_forgotten(&self, now: Instant) -> bool {
         now.since(self.touched) > FORGOTTEN
     }
+}
+
+fn is_final(answer: Option<Handled>) -> bool {
+    matches!(answer, Some(Handled::Done | Handled::Ignored))
 }
