@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::notice::{Announcement, MachineState, Notice};
+use super::returning::SOFT_FOR;
 use super::settings::{InterruptionSettings, Rebalance};
 use super::terms::Limits;
 use crate::drain::plan::Force;
@@ -67,6 +68,8 @@ pub fn answer(notice: &Notice, node: &NodeSnapshot, settings: &InterruptionSetti
             let delete_blocked = (now.instant + obeyed).min(last_call).max(now.instant);
             Answer::Empty(Limits { until, delete_blocked: Some(delete_blocked), force: Force::Forced })
         }
+        // A metadata service repeats it for as long as the machine lives.
+        Announcement::Rebalance if elapsed(notice.sent, now.wall) >= SOFT_FOR => Answer::Nothing,
         Announcement::Rebalance => match settings.rebalance {
             Rebalance::Ignore => Answer::Nothing,
             Rebalance::Taint => Answer::Soften,
@@ -108,8 +111,9 @@ pub fn may_be_known_later(notice: &Notice, now: Timestamp) -> bool {
         Announcement::Interruption { .. }
         | Announcement::Rebalance
         | Announcement::ScheduledChange { .. }
-        | Announcement::TerminateAction { .. }
-        | Announcement::StateChange(_) => elapsed(notice.sent, now) < UNKNOWN_FOR,
+        | Announcement::TerminateAction { .. } => elapsed(notice.sent, now) < UNKNOWN_FOR,
+        // They are told of every machine of the account.
+        Announcement::StateChange(_) => false,
     }
 }
 

@@ -4,6 +4,8 @@
 //! and holds all state. Dropping it is a kill: what was begun is recorded on its node, and notices that are not settled
 //! come back.
 
+mod look;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::pin::pin;
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 use futures::future::{self, BoxFuture, Either, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
+use look::AndAsk;
 
 use super::answer::{Answer, Moment, answer, may_be_known_later};
 use super::cordons::Cordons;
@@ -19,7 +22,6 @@ use super::desk::{Desk, Taken, Waits};
 use super::hold::Hold;
 use super::index::Index;
 use super::notice::{Delivery, Handled, Ignored, Notice, NoticeKind, Told};
-use super::returning::{Returning, hardening, returning};
 use super::settings::InterruptionSettings;
 use super::tasks::{Emptying, Event, Origin, Sight};
 use super::terms::{Limits, Terms};
@@ -28,7 +30,7 @@ use crate::claim::{Claim, Owner};
 use crate::drain::plan::Force;
 use crate::error::{RunError, chain};
 use crate::node::{Node, NodeRef, NodeSnapshot, Readiness, Uid};
-use crate::ports::{NodeChange, NoticeSource, Ports};
+use crate::ports::{NoticeSource, Ports};
 use crate::retire::record;
 use crate::retire::rescue::Rescued;
 use crate::settle::Awaited;
@@ -170,6 +172,7 @@ impl<'a> Driver<'a> {
                 let live = Arc::from(live);
                 self.sight.set(Some(Arc::clone(&live)));
                 self.begin(self.own.follow(Arc::clone(&live), live.view().revision(), Duration::ZERO));
+                self.hold_on(self.now());
                 self.look(AndAsk::Cloud);
                 for delivery in self.desk.close_all(&Waits::View) {
                     self.consider(delivery);
@@ -250,7 +253,7 @@ impl<'a> Driver<'a> {
                 return self.settle(delivery, Handled::Later);
             }
             self.ignore(&notice, Ignored::UnknownInstance);
-            return self.settle(delivery, Handled::Done);
+            return self.settle(delivery, Handled::Ignored);
         };
         if node.claim().of(node.uid.as_str()).is_some_and(Claim::is_departing) {
             self.ignore(&notice, Ignored::OurOwn);
@@ -288,7 +291,7 @@ impl<'a> Driver<'a> {
     /// Has a node emptied; where that is under way, the notice can only make it hastier.
     fn press(&mut self, notice: &Notice, node: &NodeSnapshot, limits: Limits, now: Moment) {
         if notice.announcement.kind() == NoticeKind::Interruption {
-            self.hold(now);
+            self.hold(now.wall, now);
         }
         let Limits { until, delete_blocked, force } = limits;
         match self.cases.get(&node.uid) {
@@ -387,41 +390,6 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Looks at all nodes for what is over.
-    fn look(&mut self, ask: AndAsk) {
-        let Some(live) = self.sight.get() else { return };
-        let now = self.own.ports.clock.now();
-        for node in live.view().nodes() {
-            if self.written.contains(&node.uid) || self.cases.contains_key(&node.uid) {
-                continue;
-            }
-            let (own, stop, sight, reference) = (self.own, self.stop, self.sight.clone(), node.reference());
-            let claim = record::ours(node, &Owner::Interruption);
-            match claim.map(|claim| (returning(node, claim, now), claim)) {
-                Some((Returning::Yes(why), _)) => self.begin(own.release(stop, sight, reference, why)),
-                Some((Returning::AskCloud, claim)) if ask == AndAsk::Cloud => {
-                    self.begin(own.ask_cloud(stop, sight, reference, claim.machine.clone()));
-                }
-                Some((Returning::No | Returning::AskCloud, _)) | None => {
-                    if hardening(node, now) == NodeChange::default() {
-                        continue;
-                    }
-                    self.begin(own.harden(stop, sight, reference));
-                }
-            }
-            self.written.insert(node.uid.clone());
-        }
-    }
-
-    fn hold(&self, now: Moment) {
-        let pause = self.own.settings.pause_migration_for;
-        let held = self.own.hold.until(now.instant).is_some();
-        self.own.hold.hold(now.instant + pause);
-        if !held {
-            self.own.tell(Told::Held { until: now.wall.saturating_add(pause).unwrap_or(now.wall) });
-        }
-    }
-
     fn needless(&mut self, delivery: Delivery) {
         self.ignore(&delivery.notice, Ignored::NoAction);
         self.settle(delivery, Handled::Done);
@@ -467,18 +435,16 @@ impl<'a> Driver<'a> {
                 Either::Right((Some(Event::Rescued { node, .. }), _)) => {
                     self.cases.remove(&node.uid);
                 }
+                Either::Right((Some(Event::Polled(Ok(deliveries), _)), _)) => {
+                    for delivery in deliveries {
+                        self.settle(delivery, Handled::Returned);
+                    }
+                }
                 Either::Right((Some(_), _)) => {}
             }
         }
         Ok(())
     }
-}
-
-/// Whether looking at nodes may cost a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AndAsk {
-    Nobody,
-    Cloud,
 }
 
 fn origin(notice: &Notice) -> Origin {

@@ -8,7 +8,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{self, Either};
+use futures::future::{self, BoxFuture, Either, FutureExt};
 pub(super) use rescue::Seizing;
 
 use super::permit::{DeletableNode, RetiredNode};
@@ -66,11 +66,15 @@ struct Stage<'a> {
     step: Step,
 }
 
-impl Stage<'_> {
+impl<'a> Stage<'a> {
     /// Works on it, and reports its beginning and its end.
-    async fn ends(self, work: impl Future<Output = Result<(), Halt>>) -> Result<(), Halt> {
+    fn ends<'w>(self, work: impl Future<Output = Result<(), Halt>> + Send + 'w) -> BoxFuture<'w, Result<(), Halt>>
+    where
+        'a: 'w,
+    {
+        let work = work.boxed();
         let halted = |done: &Result<(), Halt>| done.as_ref().err().map(Halted::from);
-        self.retirer.timed(&self.node, self.step, work, halted).await
+        async move { self.retirer.timed(&self.node, self.step, work, halted).await }.boxed()
     }
 }
 

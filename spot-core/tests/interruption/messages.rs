@@ -82,7 +82,7 @@ fn rb_21_notices_of_other_machines_are_counted_settled_after_a_while_and_hold_no
     assert!(name == "spot-2" && *after < SECOND, "{after:?}");
     assert_eq!(notes.ignored(), ["unknown_instance"; 45]);
     assert!(model.with(|world| world.unsettled()).is_empty());
-    let first = settled(&model, Handled::Done).iter().map(|one| one.sent).filter(|at| *at > Instant(90 * SECOND)).min();
+    let first = settled(&model, Handled::Ignored).iter().map(|one| one.sent).filter(|at| *at > Instant(90 * SECOND)).min();
     assert!(first >= Some(Instant(2 * MINUTE)), "their nodes might have come until then: {first:?}");
     assert_eq!(calls(&model, |call| matches!(call, Call::DeleteInstance { .. } | Call::InstanceState(_))), 0);
     kept(&model, &invariants);
@@ -428,4 +428,19 @@ fn a_notice_without_effect_writes_nothing() {
     let writes = |call: &Call| matches!(call, Call::WriteNode { .. } | Call::Evict { .. } | Call::DeletePod { .. });
     assert_eq!(calls(&model, writes), 0, "{:?}", notes.told());
     assert_eq!(model.with(|world| world.unsettled()).len(), 1, "the scheduled change is still to come");
+}
+
+/// A request that hangs holds the process up while it parts.
+#[test]
+fn what_arrives_while_the_process_parts_is_given_back_at_once() {
+    let model = WorldBuilder::default().spot(3).deployment("web", 6).build();
+    model.with(|world| {
+        world.fault_when(1, Fault::Hang, is_eviction);
+        world.interrupt("spot-1", Reclaim::Terminate).unwrap();
+        world.later(11 * SECOND, |world| drop(world.interrupt("spot-2", Reclaim::Terminate)));
+    });
+    drop(answering(&model, &settings(), 10 * SECOND));
+    let returned = |call: &Call| matches!(call, Call::Settle { handled: Handled::Returned, .. });
+    assert_eq!(calls(&model, returned), 2);
+    assert!(now(&model) < Instant(16 * SECOND), "and it ends all the same: {:?}", now(&model));
 }

@@ -279,3 +279,32 @@ fn evictions_wait_for_the_cordons_of_their_burst_but_not_for_long() {
         assert!((least..most).contains(&first), "{first} ms");
     }
 }
+
+/// The message is done, and the node is about to go: only its claim tells the next process.
+#[test]
+fn a_process_that_begins_while_spot_is_being_taken_back_holds_planned_work_as_the_last_one_did() {
+    let model = WorldBuilder::default().on_demand(2).spot(3).deployment("web", 6).build();
+    let invariants = watch(&model);
+    model.with(|world| {
+        world.later(58 * MINUTE + 10 * SECOND, |world| drop(world.interrupt("spot-1", Reclaim::Terminate)))
+    });
+    let begun = |model: &Model| {
+        calls(model, |call| {
+            is_claim(call) && matches!(call, Call::WriteNode { node, .. } if node.name.starts_with("od-"))
+        })
+    };
+    let first = both(&model, &planned(), &settings(), 59 * MINUTE + 40 * SECOND);
+    assert_eq!(first.emptied().len(), 1);
+    assert!(model.with(|world| world.unsettled()).is_empty());
+    let second = both(&model, &planned(), &settings(), 12 * MINUTE + 30 * SECOND);
+    assert_eq!(begun(&model), 0, "{:?}", second.all());
+    let until = second.told().into_iter().find_map(|told| match told {
+        Told::Held { until } => Some(until),
+        _other => None,
+    });
+    let over = model.with(|world| world.wall()).checked_add(MINUTE).unwrap();
+    assert_eq!(until.map(Timestamp::as_second), Some(over.as_second()), "counted from the notice");
+    drop(both(&model, &planned(), &settings(), 2 * HOUR));
+    assert!(!exists(&model, "od-1") && !exists(&model, "od-2"), "and no longer");
+    kept(&model, &invariants);
+}

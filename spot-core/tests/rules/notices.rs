@@ -119,6 +119,20 @@ fn a_machine_without_a_node_is_waited_for_two_minutes_and_a_new_one_as_long_as_i
     let launch = notice(Announcement::LaunchAction { until: noon() + secs(600) });
     assert!(may_be_known_later(&launch, noon() + secs(599)));
     assert!(!may_be_known_later(&launch, noon() + secs(600)));
+    for state in [MachineState::Up, MachineState::Down] {
+        let change = notice(Announcement::StateChange(state));
+        assert!(!may_be_known_later(&change, noon()), "{state:?}: the account has many machines that are not ours");
+    }
+}
+
+#[test]
+fn a_recommendation_is_old_news_after_an_hour() {
+    for rebalance in [Rebalance::Taint, Rebalance::Drain] {
+        let settings = InterruptionSettings { rebalance, ..settings() };
+        let answered = |seconds| answer(&notice(Announcement::Rebalance), &old(), &settings, moment(seconds));
+        assert_ne!(answered(3_599), Answer::Nothing);
+        assert_eq!(answered(3_600), Answer::Nothing, "its soft taint would be off by now");
+    }
 }
 
 fn announcement() -> impl Strategy<Value = Announcement> {
