@@ -37,10 +37,13 @@ locals {
       source      = ["aws.autoscaling"]
       detail-type = ["EC2 Instance-launch Lifecycle Action", "EC2 Instance-terminate Lifecycle Action"]
     }
-    # A machine is in another state.
+    # A machine stops, or is terminated. What starts needs no answer, and all machines of the account do.
     state-changes = {
       source      = ["aws.ec2"]
       detail-type = ["EC2 Instance State-change Notification"]
+      detail = {
+        state = ["stopping", "stopped", "shutting-down", "terminated"]
+      }
     }
   }
 }
@@ -108,8 +111,9 @@ resource "aws_cloudwatch_event_target" "notices" {
 }
 
 resource "aws_autoscaling_lifecycle_hook" "empty_before_termination" {
-  for_each               = var.autoscaling_group_names
-  name                   = "spot-migrator"
+  for_each = var.autoscaling_group_names
+  # Hooks are told apart by their names alone, and another cluster has one too.
+  name                   = "${var.cluster_name}-spot-migrator"
   autoscaling_group_name = each.value
   lifecycle_transition   = "autoscaling:EC2_INSTANCE_TERMINATING"
   heartbeat_timeout      = var.heartbeat_timeout
