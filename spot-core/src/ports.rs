@@ -343,8 +343,9 @@ pub trait CloudProvider: Send + Sync {
     /// When that could not be brought about within the deadline.
     async fn detach(&self, node: &NodeSnapshot, tainted_at: Option<Timestamp>, write: &Write) -> Result<(), PortError>;
 
-    /// Puts a machine that stays after all back into the load balancers that `detach` took it out of, those and no
-    /// others. Idempotent; done at once where there are none, or where it is not known which.
+    /// Takes back what was done for the deletion of a machine that stays after all: puts it back into the load balancers
+    /// that `detach` took it out of, those and no others, and has its fleet want again what its claim recorded, where
+    /// that was lowered for it. Idempotent; done at once where nothing was, or where it is not known what.
     ///
     /// # Errors
     /// When it is missing somewhere; the message says where.

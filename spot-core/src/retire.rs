@@ -254,7 +254,8 @@ impl Retirer<'_> {
             Err(halt) => self.halted(&node, halt, &job.owner(), job.claimed()).await,
         };
         let stays = matches!(end, End::Released(_) | End::Undone | End::Postponed | End::Paused);
-        if stays && job.was_detached() {
+        let lowered = job.claimed().is_some_and(|claim| claim.fleet_before.is_some());
+        if stays && (job.was_detached() || lowered) {
             self.attach(job.node(), Lane::Planned).await;
         }
         let deleted = match end {

@@ -117,6 +117,21 @@ pub fn may_be_known_later(notice: &Notice, now: Timestamp) -> bool {
     }
 }
 
+/// Whether a notice of a machine that we are having deleted has to be answered if the machine stays after all: who waits
+/// for an answer until a machine goes must not wait for that.
+#[must_use]
+pub fn may_matter_later(notice: &Notice, now: Timestamp) -> bool {
+    match notice.announcement {
+        Announcement::Interruption { at, .. } | Announcement::ScheduledChange { at } => {
+            left(notice, at, now) > Duration::ZERO
+        }
+        Announcement::Rebalance
+        | Announcement::TerminateAction { .. }
+        | Announcement::LaunchAction { .. }
+        | Announcement::StateChange(_) => false,
+    }
+}
+
 /// Whether what was announced is past: the node has become ready since.
 fn is_over(at: Timestamp, node: &NodeSnapshot) -> bool {
     node.ready_since.is_some_and(|since| since > at)

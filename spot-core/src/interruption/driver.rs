@@ -16,7 +16,7 @@ use futures::future::{self, BoxFuture, Either, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use look::AndAsk;
 
-use super::answer::{Answer, Moment, answer, may_be_known_later};
+use super::answer::{Answer, Moment, answer, may_be_known_later, may_matter_later};
 use super::cordons::Cordons;
 use super::desk::{Desk, Taken, Waits};
 use super::hold::Hold;
@@ -256,8 +256,7 @@ impl<'a> Driver<'a> {
             return self.settle(delivery, Handled::Ignored);
         };
         if node.claim().of(node.uid.as_str()).is_some_and(Claim::is_departing) {
-            self.ignore(&notice, Ignored::OurOwn);
-            return self.settle(delivery, Handled::Done);
+            return self.our_own(delivery);
         }
         let (message, reference) = (Arc::clone(&delivery.ticket.message), node.reference());
         let claimed = record::ours(&node, &Owner::Interruption).is_some() || self.cases.contains_key(&node.uid);
@@ -372,11 +371,9 @@ impl<'a> Driver<'a> {
                 if cordoned { Handled::Done } else { Handled::Later }
             }
             Rescued::OurOwn => {
-                self.own.tell(Told::Ignored {
-                    source: self.own.source.kind(),
-                    why: Ignored::OurOwn,
-                    what: format!("{kind} of node {node}"),
-                });
+                for delivery in self.desk.close_all(&Waits::Node(node.uid.clone())) {
+                    self.our_own(delivery);
+                }
                 Handled::Done
             }
             Rescued::Emptied | Rescued::Undone | Rescued::Refused | Rescued::Vanished => Handled::Done,
@@ -388,6 +385,15 @@ impl<'a> Driver<'a> {
             self.begin(self.own.run_again(self.stop, self.sight.clone(), awaited.unwrap_or_default()));
         }
         Ok(())
+    }
+
+    /// The node departs by our own doing, and may be released all the same.
+    fn our_own(&mut self, delivery: Delivery) {
+        if may_matter_later(&delivery.notice, self.now().wall) {
+            return self.settle(delivery, Handled::Later);
+        }
+        self.ignore(&delivery.notice, Ignored::OurOwn);
+        self.settle(delivery, Handled::Done);
     }
 
     fn needless(&mut self, delivery: Delivery) {

@@ -15,6 +15,7 @@ use crate::decision::{self, KnownNodes};
 use crate::drain::plan::Force;
 use crate::error::{Cause, ErrorClass, Failure, RunError, chain};
 use crate::node::{ClaimAnnotation, Node, NodeSnapshot};
+use crate::ports::Lane;
 use crate::progress::{Halted, Outcome, Progress, Step};
 use crate::retire::release::{BackingOff, Freed};
 use crate::retire::{End, Purpose, Retirement, Target, record};
@@ -96,6 +97,9 @@ impl Run<'_> {
         let claim = record::ours(node, &Owner::Migrator);
         let awaited = claim.is_some().then(|| retirer.awaited(node, claim, Force::Planned));
         let released = retirer.release(&reference, &Owner::Migrator, None, backing_off).await;
+        if claim.is_some() && released == Freed::Done {
+            retirer.attach(node, Lane::Planned).await;
+        }
         let (node, said) = (reference.clone(), why.to_owned());
         let (told, end) = match backing_off {
             BackingOff::Yes => {

@@ -74,11 +74,12 @@ impl Retirer<'_> {
         }
     }
 
-    /// Has load balancers take a machine back that stays, if they ever let go of it. What stood in the way is reported.
+    /// Has load balancers and fleet take a machine back that stays, if they ever let go of it. What stood in the way is
+    /// reported.
     pub(crate) async fn attach(&self, node: &NodeSnapshot, lane: Lane) {
         let (by, write) = self.write(lane);
         let attach = self.ports.cloud.attach(node, &write);
-        if let Err(error) = within(self.ports, by, "putting the machine back into load balancers", attach).await {
+        if let Err(error) = within(self.ports, by, "taking back what was done for the deletion", attach).await {
             let node = Some(node.reference());
             self.report(&Progress::Problem { node, class: error.class, what: chain(&error) });
         }

@@ -82,7 +82,8 @@ fn rb_21_notices_of_other_machines_are_counted_settled_after_a_while_and_hold_no
     assert!(name == "spot-2" && *after < SECOND, "{after:?}");
     assert_eq!(notes.ignored(), ["unknown_instance"; 45]);
     assert!(model.with(|world| world.unsettled()).is_empty());
-    let first = settled(&model, Handled::Ignored).iter().map(|one| one.sent).filter(|at| *at > Instant(90 * SECOND)).min();
+    let first =
+        settled(&model, Handled::Ignored).iter().map(|one| one.sent).filter(|at| *at > Instant(90 * SECOND)).min();
     assert!(first >= Some(Instant(2 * MINUTE)), "their nodes might have come until then: {first:?}");
     assert_eq!(calls(&model, |call| matches!(call, Call::DeleteInstance { .. } | Call::InstanceState(_))), 0);
     kept(&model, &invariants);

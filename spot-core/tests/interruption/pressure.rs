@@ -286,7 +286,7 @@ fn a_process_that_begins_while_spot_is_being_taken_back_holds_planned_work_as_th
     let model = WorldBuilder::default().on_demand(2).spot(3).deployment("web", 6).build();
     let invariants = watch(&model);
     model.with(|world| {
-        world.later(58 * MINUTE + 10 * SECOND, |world| drop(world.interrupt("spot-1", Reclaim::Terminate)))
+        world.later(58 * MINUTE + 10 * SECOND, |world| drop(world.interrupt("spot-1", Reclaim::Terminate)));
     });
     let begun = |model: &Model| {
         calls(model, |call| {
@@ -306,5 +306,30 @@ fn a_process_that_begins_while_spot_is_being_taken_back_holds_planned_work_as_th
     assert_eq!(until.map(Timestamp::as_second), Some(over.as_second()), "counted from the notice");
     drop(both(&model, &planned(), &settings(), 2 * HOUR));
     assert!(!exists(&model, "od-1") && !exists(&model, "od-2"), "and no longer");
+    kept(&model, &invariants);
+}
+
+/// What is recorded as departing may be released all the same, when its deletion was not asked for in the end.
+#[test]
+fn a_notice_of_a_node_that_is_released_though_it_was_to_be_deleted_is_not_lost() {
+    let model = WorldBuilder::default().on_demand(1).spot(2).deployment("web", 6).build();
+    let invariants = watch(&model);
+    model.with(|world| {
+        world.fault_when(1, Fault::Hang, |call| matches!(call, Call::LatestPods(_)));
+        for second in 0..300 {
+            world.later(HOUR + second * SECOND, |world| {
+                let Some(node) = world.node("od-1") else { return };
+                let departs = matches!(&node.claim, ClaimAnnotation::Valid(claim) if claim.is_departing());
+                let instance = world.machine_of("od-1").unwrap();
+                if departs && world.announced(&instance).next().is_none() {
+                    world.interrupt("od-1", Reclaim::Terminate).unwrap();
+                }
+            });
+        }
+    });
+    let notes = both(&model, &planned(), &settings(), HOUR + 5 * MINUTE);
+    assert_eq!(notes.emptied(), [("od-1".to_owned(), NoticeKind::Interruption)], "{:?}", notes.told());
+    assert!(model.with(|world| world.unsettled()).is_empty());
+    assert_eq!(calls(&model, |call| matches!(call, Call::DeleteInstance { .. })), 0);
     kept(&model, &invariants);
 }

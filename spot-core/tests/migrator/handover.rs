@@ -76,6 +76,19 @@ fn the_cloud_is_asked_about_a_leftover_before_more_of_its_pods_are_moved() {
     assert_clean(&model);
 }
 
+/// The process that asked for it is gone; what it did in the cloud is not.
+#[test]
+fn what_was_done_in_the_cloud_is_taken_back_for_a_leftover_that_is_released() {
+    let model = WorldBuilder::default().on_demand(1).spot(2).deployment("web", 2).build();
+    model.with(|world| world.fault_when(1, Fault::KillBefore, is_delete));
+    assert!(matches!(try_once(&model, &model.process(), &settings()), Err(Halt::Killed)));
+    model.with(|world| world.set_refusals("od-1", vec![Reason::Plain(ReasonKind::TerminationProtected)]));
+    let report = once(&model, &settings());
+    assert_eq!(report.failed.len(), 1, "{report:?}");
+    assert_eq!(calls(&model, |call| matches!(call, Call::Attach { .. })), 1);
+    assert_clean(&model);
+}
+
 /// Its pods were evicted by a process that is gone, and are not moved again; they have to run elsewhere all the same.
 #[test]
 fn the_pods_of_a_released_leftover_settle_before_the_next_leftover_is_taken_up() {
