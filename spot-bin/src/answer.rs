@@ -12,6 +12,8 @@ use crate::exit::Fault;
 /// How long one round of questions may take: a single run has no other, and where one is throttled, fails or hangs, it is
 /// asked again.
 const ROUND: Duration = Duration::from_mins(1);
+/// How long the only round may take of what is begun all the same.
+const BRIEF: Duration = Duration::from_secs(10);
 /// The pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -73,17 +75,43 @@ pub async fn answered(
         let refused = answers.iter().find_map(Answer::refusal);
         let mut needed = answers.iter().filter(|answer| answer.advice().is_none());
         let Some(error) = refused.or_else(|| needed.find_map(|answer| answer.outcome.as_ref().err())) else {
-            for error in answers.iter().filter_map(Answer::advice) {
-                warn!(error = chain(error), "a right is missing: the run goes without what needs it");
-            }
+            advise(&answers);
             return Ok(());
         };
         if refused.is_some() || next > until {
-            let what = "does not answer as it has to, and nothing was touched";
-            return Err(Fault::failed(anyhow!("{who} {what}: {}", chain(error))));
+            return Err(fault(who, error));
         }
         warn!(error = chain(error), "{who} does not answer yet; trying again");
         clock.sleep_until(next).await;
+    }
+}
+
+/// Asks once, and not for long, whether anything that is needed is refused; `who` is asked. What is not answered is not
+/// refused.
+///
+/// # Errors
+/// When something is refused.
+pub async fn unrefused(who: &str, clock: &dyn Clock, ask: impl AsyncFn(Instant) -> Vec<Answer>) -> Result<(), Fault> {
+    let answers = ask(clock.instant() + BRIEF).await;
+    if let Some(error) = answers.iter().find_map(Answer::refusal) {
+        return Err(fault(who, error));
+    }
+    for error in
+        answers.iter().filter(|answer| answer.advice().is_none()).filter_map(|answer| answer.outcome.as_ref().err())
+    {
+        warn!(error = chain(error), "{who} does not answer yet; it is begun all the same");
+    }
+    advise(&answers);
+    Ok(())
+}
+
+fn fault(who: &str, error: &PortError) -> Fault {
+    Fault::failed(anyhow!("{who} does not answer as it has to, and nothing was touched: {}", chain(error)))
+}
+
+fn advise(answers: &[Answer]) {
+    for error in answers.iter().filter_map(Answer::advice) {
+        warn!(error = chain(error), "a right is missing: the run goes without what needs it");
     }
 }
 
@@ -152,6 +180,27 @@ mod tests {
         if let Err(said) = ended {
             assert!(said.contains("nothing was touched") && said.ends_with(class.as_str()), "{said}");
         }
+    }
+
+    #[rstest]
+    #[case::what_may_pass_stops_nothing(ErrorClass::Transient, false, true)]
+    #[case::what_takes_too_long_stops_nothing(ErrorClass::Timeout, false, true)]
+    #[case::a_denial_is_final(ErrorClass::Denied, false, false)]
+    #[case::a_refusal_is_final(ErrorClass::Permanent, false, false)]
+    #[case::it_goes_without_what_can_be_missed(ErrorClass::Denied, true, true)]
+    fn who_repeats_its_questions_anyway_begins_unless_it_is_refused(
+        #[case] class: ErrorClass,
+        #[case] dispensable: bool,
+        #[case] begins: bool,
+    ) {
+        let model = WorldBuilder::default().build();
+        let (process, asked) = (model.process(), Cell::new(0));
+        let ask = async |_by| {
+            asked.set(asked.get() + 1);
+            vec![answer(Some(ErrorClass::Transient), false), answer(Some(class), dispensable)]
+        };
+        let ended = model::block_on(&model, unrefused("it", &process, ask)).expect("it comes to an end");
+        assert_eq!((asked.get(), ended.is_ok()), (1, begins), "{ended:?}");
     }
 
     #[test]

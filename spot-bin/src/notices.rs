@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 #[cfg(feature = "aws")]
 use anyhow::Context as _;
@@ -10,7 +9,7 @@ use anyhow::Context as _;
 use spot_aws::interruption::queue::{Connection, Queue, QueueSettings};
 use spot_core::ports::{Clock, Instant, NoticeSource, Observer};
 
-use crate::answer::{Answer, answered};
+use crate::answer::{Answer, unrefused};
 use crate::cli::Environment;
 use crate::config::Config;
 use crate::exit::Fault;
@@ -116,11 +115,11 @@ impl Notices {
 }
 
 impl Notices {
-    /// Asks again and again for `patience`, once at least, until it may be read.
+    /// Asks once whether it may be read. Where there is no answer, it may be: who reads it asks again and again.
     ///
     /// # Errors
-    /// When that is refused, or not answered for so long.
-    pub async fn must_answer(&self, clock: &dyn Clock, patience: Duration) -> Result<(), Fault> {
-        answered("the queue of notices", clock, patience, async |by| self.check(by).await).await
+    /// When that is refused.
+    pub async fn must_not_refuse(&self, clock: &dyn Clock) -> Result<(), Fault> {
+        unrefused("the queue of notices", clock, async |by| self.check(by).await).await
     }
 }

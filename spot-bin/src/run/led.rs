@@ -104,7 +104,7 @@ impl Led<'_> {
             return Ok(self.without(Feature::Interruption, fault));
         }
         let answered = tokio::select! {
-            answered = notices.must_answer(self.ports.clock.as_ref(), FOR_EVER) => answered,
+            answered = notices.must_not_refuse(self.ports.clock.as_ref()) => answered,
             () = self.stop.wait() => return Ok(Ended::Over(Exit::Orderly)),
         };
         if let Err(fault) = answered {
