@@ -40,13 +40,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use spot_core::{Schedule, capacity::CapacityLabels, selector::LabelSelector};
 
-#[cfg(feature = "agent")]
-pub(crate) use self::lapse::parse as duration;
 use self::{file::File, tree::Tree};
 pub use self::{
     key::{flag_values, flags},
     problem::{ConfigError, Place, Problem},
 };
+#[cfg(feature = "agent")]
+pub(crate) use self::{lapse::parse as duration, validation::delete_blocked_pods_after};
 
 /// The configuration, validated.
 #[derive(Clone, Debug)]

@@ -44,14 +44,14 @@ pub struct Arguments {
         hide_default_value = true
     )]
     pub imds_endpoint: String,
-    /// How long the drain of an interrupted node obeys budgets before it deletes what they still block.
+    /// How long the drain of an interrupted node obeys budgets before it deletes what they still block; at most 2m.
     #[arg(
         long,
         value_name = "DURATION",
         env = "SPOT_AGENT_DELETE_BLOCKED_PODS_AFTER",
         hide_env_values = true,
         default_value = "60s",
-        value_parser = config::duration,
+        value_parser = config::delete_blocked_pods_after,
     )]
     pub delete_blocked_pods_after: Duration,
     /// How long before a scheduled change the node is drained.
@@ -210,6 +210,7 @@ mod tests {
 
     #[rstest]
     #[case::no_unit(&["--delete-blocked-pods-after", "60"], "60s")]
+    #[case::longer_than_the_notice(&["--delete-blocked-pods-after", "3m"], "at most 2m")]
     #[case::drain_needs_all_nodes(&["--rebalance-recommendation", "drain"], "taint")]
     #[case::no_port(&["--server-address", "0.0.0.0"], "--server-address")]
     #[case::unknown_level(&["--log-level", "loud"], "info")]

@@ -25,6 +25,20 @@ use super::{
 /// How long before a spot machine is taken back its notice comes.
 const NOTICE: Duration = Duration::from_mins(2);
 
+/// How long a drain obeys budgets, or what to write instead.
+#[cfg(feature = "agent")]
+pub(crate) fn delete_blocked_pods_after(text: &str) -> Result<Duration, String> {
+    within_notice(super::duration(text)?)
+}
+
+fn within_notice(after: Duration) -> Result<Duration, String> {
+    if after > NOTICE {
+        let found = written(after);
+        return Err(format!("found {found}, but a spot machine is gone 2m after its notice: write at most 2m"));
+    }
+    Ok(after)
+}
+
 /// The typed configuration, unless `problems` (those found before, and here) is not empty.
 pub(super) fn validate(file: File, tree: &Tree, problems: Vec<Problem>) -> Result<Config, Vec<Problem>> {
     let mut check = Check { tree, problems };
@@ -256,12 +270,8 @@ impl Check<'_> {
             );
         }
         let delete_blocked_pods_after = interruption.delete_blocked_pods_after.get();
-        if delete_blocked_pods_after > NOTICE {
-            let message = format!(
-                "found {}, but a spot machine is gone 2m after its notice: write at most 2m",
-                interruption.delete_blocked_pods_after
-            );
-            self.refuse(DELETE, message);
+        if let Err(refused) = within_notice(delete_blocked_pods_after) {
+            self.refuse(DELETE, refused);
         }
         Interruption {
             queue: url.map(|url| Queue { url, region: some(&aws.region), endpoint_url: some(&aws.endpoint_url) }),

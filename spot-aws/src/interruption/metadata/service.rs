@@ -8,8 +8,8 @@ use aws_config::imds::client::{Builder, Client};
 use aws_config::provider_config::ProviderConfig;
 use spot_core::error::{ErrorClass, PortError, chain};
 
-/// How long one answer may take, with the token that it may need. The service is a neighbour of the machine: one that is well answers in milliseconds,
-/// and one that hangs is to cost one poll.
+/// How long one answer may take, with the token that it may need. The service is a neighbour of the machine: one that is
+/// well answers in milliseconds, and one that hangs is to cost one poll.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
 /// The service, with a session's token.
