@@ -21,7 +21,7 @@ use super::cordons::Cordons;
 use super::desk::{Desk, Taken, Waits};
 use super::hold::Hold;
 use super::index::Index;
-use super::notice::{Delivery, Handled, Ignored, Notice, NoticeKind, Told};
+use super::notice::{Delivery, Handled, Ignored, Notice, Told};
 use super::settings::InterruptionSettings;
 use super::tasks::{Emptying, Event, Origin, Sight};
 use super::terms::{Limits, Terms};
@@ -282,15 +282,17 @@ impl<'a> Driver<'a> {
             }
             Answer::Empty(limits) => {
                 self.keep(delivery, Waits::Node(node.uid.clone()));
-                self.press(&notice, &node, limits, now);
+                self.press(&notice, &node, limits);
             }
         }
     }
 
     /// Has a node emptied; where that is under way, the notice can only make it hastier.
-    fn press(&mut self, notice: &Notice, node: &NodeSnapshot, limits: Limits, now: Moment) {
-        if notice.announcement.kind() == NoticeKind::Interruption {
-            self.hold(now.wall, now);
+    fn press(&mut self, notice: &Notice, node: &NodeSnapshot, limits: Limits) {
+        // A planned retirement of this very node goes on until it is taken over: held back, it would let go of the node
+        // for a moment.
+        if node.claim().of(node.uid.as_str()).is_none_or(|claim| claim.owner == Owner::Interruption) {
+            self.own.hold_for(notice.announcement.kind());
         }
         let Limits { until, delete_blocked, force } = limits;
         match self.cases.get(&node.uid) {
@@ -361,6 +363,9 @@ impl<'a> Driver<'a> {
     ) -> Result<(), RunError> {
         let Some(Case { emptying, .. }) = self.cases.remove(&node.uid) else { return Ok(()) };
         let kind = emptying.origin.get().kind;
+        if !cordoned {
+            self.own.hold_for(kind);
+        }
         let handled = match end {
             // What was begun goes on in the next process.
             Rescued::Stopped => return Ok(()),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::future;
 use jiff::Timestamp;
 
+use super::answer::{Moment, elapsed};
 use super::cordons::{Cordons, Outstanding};
 use super::driver::Interruptions;
 use super::notice::{Delivery, Handled, NoticeKind, Told};
@@ -189,6 +190,7 @@ impl Interruptions {
                 if !cordoned {
                     let Origin { kind, sent } = origin.get();
                     self.tell(Told::Cordoned { node: node.clone(), kind, after: self.since(sent) });
+                    self.hold_for(kind);
                 }
                 cordoned = true;
                 outstanding = None;
@@ -379,6 +381,25 @@ impl Interruptions {
         }
     }
 
+    /// Holds planned work back for a while from now on, if spot capacity is being taken back.
+    pub(super) fn hold_for(&self, kind: NoticeKind) {
+        if kind == NoticeKind::Interruption {
+            let clock = &self.ports.clock;
+            let now = Moment { wall: clock.now(), instant: clock.instant() };
+            self.hold(now.wall, now);
+        }
+    }
+
+    /// Holds planned work back for a while since then.
+    pub(super) fn hold(&self, since: Timestamp, now: Moment) {
+        let left = self.settings.pause_migration_for.saturating_sub(elapsed(since, now.wall));
+        let held = self.hold.until(now.instant).is_some();
+        self.hold.hold(now.instant + left);
+        if !held && left > Duration::ZERO {
+            self.tell(Told::Held { until: now.wall.saturating_add(left).unwrap_or(now.wall) });
+        }
+    }
+
     /// Reports what went wrong and ends nothing.
     pub(super) fn note(&self, node: Option<&NodeRef>, result: Result<(), PortError>) {
         if let Err(error) = result {
@@ -395,7 +416,7 @@ impl Interruptions {
     }
 
     pub(super) fn since(&self, sent: Timestamp) -> Duration {
-        super::answer::elapsed(sent, self.ports.clock.now())
+        elapsed(sent, self.ports.clock.now())
     }
 
     async fn sleep(&self, pause: Duration) {

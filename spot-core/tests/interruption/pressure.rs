@@ -333,3 +333,38 @@ fn a_notice_of_a_node_that_is_released_though_it_was_to_be_deleted_is_not_lost()
     assert_eq!(calls(&model, |call| matches!(call, Call::DeleteInstance { .. })), 0);
     kept(&model, &invariants);
 }
+
+#[test]
+fn a_node_whose_planned_drain_is_taken_over_stays_cordoned_throughout() {
+    for fails in [0, 1, 3] {
+        let model = WorldBuilder::default()
+            .node(NodeSpec { age: 2 * HOUR, ..NodeSpec::new(Class::OnDemand) }.named("od-1").label("pool", "a"))
+            .node(NodeSpec::new(Class::OnDemand).named("od-2"))
+            .node(spot("spare").label("pool", "a"))
+            .workload(WorkloadSpec::deployment("slow", 2).selects("pool", "a").stop(600 * SECOND))
+            .build();
+        let invariants = watch(&model);
+        let opened = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&opened);
+        model.with(|world| {
+            world.later(HOUR + MINUTE, move |world| {
+                assert!(world.node("od-1").unwrap().unschedulable, "its drain is under way");
+                world.fault_when(fails, Fault::Fail(ErrorClass::Transient), is_claim);
+                world.interrupt("od-1", Reclaim::Terminate).unwrap();
+                world.after_each_call(move |world, record| {
+                    if world.node("od-1").is_some_and(|node| !node.unschedulable) {
+                        seen.lock().unwrap().push(record.call.clone());
+                    }
+                });
+            });
+        });
+        let notes = both(&model, &planned(), &settings(), HOUR + 10 * MINUTE);
+        assert_eq!(notes.emptied(), [("od-1".to_owned(), NoticeKind::Interruption)], "{fails}");
+        assert!(opened.lock().unwrap().is_empty(), "{fails}: {:?}", opened.lock().unwrap());
+        assert!(notes.told().iter().any(|told| matches!(told, Told::Held { .. })), "{fails}");
+        let begun =
+            |call: &Call| is_claim(call) && matches!(call, Call::WriteNode { node, .. } if &*node.name == "od-2");
+        assert_eq!(calls(&model, begun), 0, "{fails}: and no other node is begun");
+        kept(&model, &invariants);
+    }
+}

@@ -1,12 +1,8 @@
-//! What all nodes together tell: which of them are over with, and until when planned work is held back.
+//! What all nodes together tell: which of them are over with, and whether planned work is to be held back still.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::Timestamp;
-
-use super::super::answer::{Moment, elapsed};
-use super::super::notice::Told;
+use super::super::answer::Moment;
 use super::super::returning::{Returning, hardening, returning};
 use super::Driver;
 use crate::claim::Owner;
@@ -57,17 +53,7 @@ impl Driver<'_> {
         let claims = view.nodes().iter().filter(taken).filter_map(|node| record::ours(node, &Owner::Interruption));
         let drained = claims.filter(|claim| claim.until.is_some());
         if let Some(since) = drained.map(|claim| claim.since).max() {
-            self.hold(since, now);
-        }
-    }
-
-    /// Holds planned work back for a while since then.
-    pub(super) fn hold(&self, since: Timestamp, now: Moment) {
-        let left = self.own.settings.pause_migration_for.saturating_sub(elapsed(since, now.wall));
-        let held = self.own.hold.until(now.instant).is_some();
-        self.own.hold.hold(now.instant + left);
-        if !held && left > Duration::ZERO {
-            self.own.tell(Told::Held { until: now.wall.saturating_add(left).unwrap_or(now.wall) });
+            self.own.hold(since, now);
         }
     }
 }
