@@ -15,7 +15,7 @@ use spot_core::node::{NodeSnapshot, Uid};
 use spot_core::ports::{Instant, Lane, Write};
 
 use crate::ProviderId;
-use crate::provider::together::{Failed, Together, Turn};
+use crate::provider::together::{Failed, Lanes, Together, Turn};
 use crate::provider::{Aws, lock};
 
 /// How often a balancer that drains is looked at.
@@ -27,9 +27,9 @@ const TARGETS: usize = 200;
 #[derive(Debug, Default)]
 pub(crate) struct Balancing {
     /// Where instances may be registered. Asked for anew each time: a balancer may come at any time.
-    places: Together<BTreeSet<Place>>,
+    places: Lanes<Together<BTreeSet<Place>>>,
     /// What each place does with instances: those that come to one at the same time leave it together.
-    serving: Mutex<BTreeMap<Place, Arc<Together<Serving>>>>,
+    serving: Mutex<BTreeMap<Place, Arc<Lanes<Together<Serving>>>>>,
     /// Where instances were deregistered from, and as what.
     taken_out: Mutex<BTreeMap<String, BTreeMap<Place, Vec<TargetDescription>>>>,
     /// Taints that did not tell since when they are on, and when they were first met.
@@ -43,7 +43,7 @@ impl Balancing {
         lock(&self.met).retain(|uid, _| tainted.contains(uid));
     }
 
-    fn at(&self, place: &Place) -> Arc<Together<Serving>> {
+    fn at(&self, place: &Place) -> Arc<Lanes<Together<Serving>>> {
         let mut serving = lock(&self.serving);
         serving.retain(|_, waited_for| Arc::strong_count(waited_for) > 1);
         Arc::clone(serving.entry(place.clone()).or_default())
@@ -136,7 +136,7 @@ impl Aws {
 
     /// Where the instance may be registered, provided that nothing is known that would refuse its deletion.
     async fn allowed_out_of(&self, node: &NodeSnapshot, id: &str, write: &Write) -> Result<BTreeSet<Place>, PortError> {
-        let places = match self.balancing.places.ask(id).await {
+        let places = match self.balancing.places.of(write.lane).ask(id).await {
             Turn::Answered(places) => places,
             Turn::Ours(asking) => {
                 let places = self.places_of(&asking.ids, write.by).await;
@@ -180,7 +180,7 @@ impl Aws {
     async fn leave(&self, place: &Place, id: &str, until: Instant, write: &Write) -> Result<(), PortError> {
         let together = self.balancing.at(place);
         loop {
-            let serving = match together.ask(id).await {
+            let serving = match together.of(write.lane).ask(id).await {
                 Turn::Answered(serving) => serving,
                 Turn::Ours(asking) => {
                     let serving = self.deregister(place, &asking.ids, write).await;

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use futures::lock::MutexGuard;
 use spot_core::error::{ErrorClass, PortError};
+use spot_core::ports::Lane;
 
 use crate::error::CallError;
 use crate::provider::lock;
@@ -87,6 +88,22 @@ struct Question<'a> {
 impl Drop for Question<'_> {
     fn drop(&mut self) {
         lock(self.waiting).questions.remove(&self.number);
+    }
+}
+
+/// One for each kind of work: neither waits for the other's.
+#[derive(Debug, Default)]
+pub(crate) struct Lanes<T> {
+    forced: T,
+    planned: T,
+}
+
+impl<T> Lanes<T> {
+    pub(crate) const fn of(&self, lane: Lane) -> &T {
+        match lane {
+            Lane::Forced => &self.forced,
+            Lane::Planned => &self.planned,
+        }
     }
 }
 

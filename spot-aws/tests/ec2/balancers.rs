@@ -311,6 +311,25 @@ async fn a_place_that_hangs_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn planned_work_that_hangs_holds_up_no_interruption() {
+    for action in ["elasticloadbalancing:DescribeTargetGroups", "elasticloadbalancing:DescribeTargetHealth"] {
+        let world = World::of_group(2, 0);
+        world.change_group("od", |group| group.target_groups.push("attached".to_owned()));
+        world.aws.state().target_groups.insert("attached".to_owned(), serving(&[1, 2], 20));
+        world.aws.fail(action, Fault::Hang, 1);
+        let planned = world.detach(1, Some(60));
+        tokio::pin!(planned);
+        assert!(tokio::time::timeout(secs(1), &mut planned).await.is_err(), "it hangs");
+        let both = futures::future::join(planned, world.detach_at_once(2));
+        assert!(tokio::time::timeout(secs(2), both).await.is_err(), "it hangs still, or they drain");
+        let state = world.aws.state();
+        let registered = &state.target_groups["attached"].registered;
+        let serves = |number| matches!(registered.get(&id(number)), Some(Registration::Serving));
+        assert!(serves(1) && !serves(2), "{action}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_whose_work_is_dropped_is_not_taken_out_with_others() {
     for step in 0..40 {
         let world = World::of_group(3, 0);
