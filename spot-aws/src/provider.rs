@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_config::SdkConfig;
+use futures::future;
 use jiff::Timestamp;
 use spot_core::capacity::{CapacityLabels, Class};
 use spot_core::claim::{InstanceId, Machine};
@@ -440,7 +441,12 @@ impl CloudProvider for Aws {
 
     async fn attach(&self, node: &NodeSnapshot, write: &Write) -> Result<(), PortError> {
         match ProviderId::parse(&node.provider_id) {
-            Ok(id) => self.put_back(id.instance_id(), write).await,
+            Ok(id) => {
+                let id = id.instance_id();
+                let (put_back, raised) =
+                    future::join(self.put_back(id, write), self.raise_recorded(node, id, write)).await;
+                put_back.and(raised)
+            }
             Err(_no_instance) => Ok(()),
         }
     }

@@ -184,20 +184,35 @@ impl Fleet {
             let words = format!("{id} is tagged as a member of fleet {} that does not list it", self.id);
             return Err(Reason::Cloud(ReasonKind::InstanceInTransition, words));
         };
-        let part = |instance: &Instance| Ok(Part { class: instance.class, weight: self.weight(instance)? });
+        self.lowered(&self.there(members, gone)?, self.part(leaving)?)
+    }
+
+    /// Whether so many of `members` are there, those of `gone` being terminated, that it launches none for this target.
+    pub(crate) fn has(
+        &self,
+        target: Target,
+        members: &BTreeMap<String, Instance>,
+        gone: &BTreeSet<String>,
+    ) -> Result<bool, Reason> {
+        let (there, there_on_demand) = weights(&self.there(members, gone)?);
+        Ok(there >= target.total && there_on_demand >= target.on_demand)
+    }
+
+    fn there(&self, members: &BTreeMap<String, Instance>, gone: &BTreeSet<String>) -> Result<Vec<Part>, Reason> {
         let is_there =
             |(id, instance): &(&String, &Instance)| instance.life() == InstanceState::Running && !gone.contains(*id);
-        let there = members.iter().filter(is_there).map(|(_, instance)| part(instance));
-        self.lowered(&there.collect::<Result<Vec<_>, _>>()?, part(leaving)?)
+        members.iter().filter(is_there).map(|(_, instance)| self.part(instance)).collect()
+    }
+
+    fn part(&self, instance: &Instance) -> Result<Part, Reason> {
+        Ok(Part { class: instance.class, weight: self.weight(instance)? })
     }
 
     /// The target at which nothing is launched in place of `leaving`, one of `members`. It is the target as it is if
     /// the rest of them is enough: then it was lowered before, whoever did it.
     fn lowered(&self, members: &[Part], leaving: Part) -> Result<Target, Reason> {
         let Target { total, on_demand } = self.target;
-        let there: u32 = members.iter().map(|part| part.weight).sum();
-        let demanded = |part: &&Part| part.class == Class::OnDemand;
-        let there_on_demand: u32 = members.iter().filter(demanded).map(|part| part.weight).sum();
+        let (there, there_on_demand) = weights(members);
         if there < total {
             // Whether the target was lowered already could not be told, and the fleet launches instances anyway.
             let words = format!("fleet {} has {there} of {total}, and is launching the rest", self.id);
@@ -210,6 +225,13 @@ impl Fleet {
         let new_on_demand = if on_demand_leaves { lower(on_demand) } else { on_demand };
         Ok(Target { total: new_total, on_demand: new_on_demand.min(new_total) })
     }
+}
+
+/// What members are worth together, and how much of that is on-demand.
+fn weights(members: &[Part]) -> (u32, u32) {
+    let demanded = |part: &&Part| part.class == Class::OnDemand;
+    let there = members.iter().map(|part| part.weight).sum();
+    (there, members.iter().filter(demanded).map(|part| part.weight).sum())
 }
 
 fn size(capacity: Option<i32>) -> u32 {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use aws_smithy_types::retry::RetryConfig;
 use fleet::Lowered;
 use futures::future::{self, Either};
+use futures::lock::MutexGuard;
 use spot_core::claim::{FleetBefore, InstanceId};
 use spot_core::cloud::{CloudFact, Deletion, InstanceState};
 use spot_core::error::{ErrorClass, PortError};
@@ -98,19 +99,23 @@ impl Aws {
         id: &InstanceId,
         write: &Write,
     ) -> Result<Deletion, PortError> {
-        let locked = self.terminated.lock();
-        let Either::Left((mut terminated, _)) =
-            future::select(pin!(locked), pin!(self.api.clock.sleep_until(write.by))).await
-        else {
-            let what = format!("the deletion of {id} had to wait for another one for too long");
-            return Err(PortError::new(ErrorClass::Transient, what));
-        };
+        let mut terminated = self.alone(id.as_str(), write.by).await?;
         match self.terminate_alone(retired, id.as_str(), write, &mut terminated).await {
             Err(error) if matches!(error.class, ErrorClass::Denied | ErrorClass::Permanent) => {
                 Err(self.raise(id.as_str(), error, write, &mut terminated).await)
             }
             ended => ended,
         }
+    }
+
+    /// What was asked for, once nobody else asks for anything.
+    async fn alone(&self, id: &str, by: Instant) -> Result<MutexGuard<'_, Terminated>, PortError> {
+        let late = pin!(self.api.clock.sleep_until(by));
+        let Either::Left((terminated, _)) = future::select(self.terminated.lock(), late).await else {
+            let what = format!("{id} had to wait for the deletion of another one for too long");
+            return Err(PortError::new(ErrorClass::Transient, what));
+        };
+        Ok(terminated)
     }
 
     /// Finds out whether the deletion would be refused now. Nothing is changed.

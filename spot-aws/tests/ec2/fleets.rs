@@ -283,6 +283,75 @@ async fn rb_77_what_another_process_lowered_is_raised_again_for_a_member_that_st
 }
 
 #[tokio::test(start_paused = true)]
+async fn rb_77_what_another_process_lowered_is_raised_again_for_a_member_that_is_released() {
+    for fleet in [EC2_FLEET, SPOT_FLEET] {
+        let world = world(fleet, 3, None);
+        let before = record(&world, 2).await;
+        lower(&world, fleet, (4, 4));
+        world.attach_recorded(2, &before).await.unwrap();
+        world.attach_recorded(2, &before).await.unwrap();
+        world.pass(300).await;
+        world.assert_nothing_else_happened();
+        assert_eq!((targets(&world, fleet), alive(&world).len(), world.aws.writes().len()), ((6, 6), 3, 1), "{fleet}");
+        // Another run has it go.
+        let before = record(&world, 2).await;
+        world.delete_recorded(2, &before).await.unwrap();
+        world.pass(300).await;
+        world.assert_nothing_else_happened();
+        assert_eq!((targets(&world, fleet), alive(&world)), ((4, 4), vec![id(1), id(3)]), "{fleet}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rb_77_a_target_is_not_raised_that_was_not_lowered_or_not_for_this_member() {
+    let untouched: [Refused; 4] = [
+        ("it was never lowered", |_| {}),
+        ("somebody changed it", |world| lower(world, EC2_FLEET, (2, 2))),
+        ("a sibling is gone for it", |world| {
+            lower(world, EC2_FLEET, (4, 4));
+            world.aws.state().shut_down(&id(3));
+        }),
+        ("its machine goes", |world| {
+            lower(world, EC2_FLEET, (4, 4));
+            world.aws.state().shut_down(&id(2));
+        }),
+    ];
+    for (what, bring_about) in untouched {
+        let world = world(EC2_FLEET, 3, None);
+        let before = record(&world, 2).await;
+        bring_about(&world);
+        world.attach_recorded(2, &before).await.unwrap();
+        assert!(world.aws.writes().is_empty(), "{what}");
+    }
+    // This process has lowered it for another member, and that is used up.
+    let world = world(EC2_FLEET, 3, None);
+    let before = record(&world, 2).await;
+    world.delete_recorded(1, &before).await.unwrap();
+    let writes = world.aws.writes().len();
+    world.attach_recorded(2, &before).await.unwrap();
+    assert_eq!(world.aws.writes().len(), writes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rb_77_a_fleet_that_could_not_be_raised_again_is_told() {
+    let world = world(EC2_FLEET, 3, None);
+    let before = record(&world, 2).await;
+    lower(&world, EC2_FLEET, (4, 4));
+    world.aws.fail("ec2:DescribeFleetInstances", Fault::Denied, u32::MAX);
+    let words = world.attach_recorded(2, &before).await.unwrap_err().to_string();
+    assert!(words.contains("whether fleet fleet-1 was lowered"), "{words}");
+    world.aws.fail("ec2:DescribeFleetInstances", Fault::Denied, 0);
+    world.aws.fail("ec2:ModifyFleet", Fault::Denied, u32::MAX);
+    let words = world.attach_recorded(2, &before).await.unwrap_err().to_string();
+    assert!(words.contains("fleet fleet-1, which kept 6 before, was not raised again"), "{words}");
+}
+
+/// An earlier process has lowered a fleet's target.
+fn lower(world: &World, fleet: &str, target: (u32, u32)) {
+    change(world, fleet, |fleet| ((fleet.target, fleet.on_demand), fleet.terminates_excess) = (target, false));
+}
+
+#[tokio::test(start_paused = true)]
 async fn rb_77_of_members_that_go_side_by_side_each_lowers_the_target_once() {
     let world = world(EC2_FLEET, 4, None);
     let before = record(&world, 1).await;

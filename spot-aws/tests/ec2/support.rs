@@ -238,9 +238,17 @@ impl World {
         self.provider.detach(self.node(number), Some(self.clock.now()), &write).await
     }
 
-    /// Puts the instance of a node back into its load balancers.
+    /// The instance of a node stays after all.
     pub(crate) async fn attach(&self, number: u32) -> Result<(), PortError> {
         self.provider.attach(self.node(number), &Write::assume(self.by(30), Arc::new(Alone))).await
+    }
+
+    /// The same, with what was recorded that its fleet wanted before.
+    pub(crate) async fn attach_recorded(&self, number: u32, before: &FleetBefore) -> Result<(), PortError> {
+        let mut node = NodeSnapshot::clone(self.node(number));
+        let claim = claim(number, Machine::Instance(InstanceId::new(id(number))));
+        node.claim = ClaimAnnotation::Valid(Box::new(Claim { fleet_before: Some(before.clone()), ..claim }));
+        self.provider.attach(&node, &Write::assume(self.by(30), Arc::new(Alone))).await
     }
 
     /// The state of an instance.

@@ -1,15 +1,17 @@
 //! A member of a fleet goes with the fleet's target lowered; if it stays after all, the target is raised again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use aws_sdk_ec2::types::{
     ExcessCapacityTerminationPolicy as SpotExcess, FleetExcessCapacityTerminationPolicy as Ec2Excess,
     TargetCapacitySpecificationRequest,
 };
 use aws_smithy_types::retry::RetryConfig;
-use spot_core::claim::FleetBefore;
+use spot_core::claim::{FleetBefore, InstanceId, Machine};
 use spot_core::cloud::Deletion;
 use spot_core::error::{ErrorClass, PortError};
+use spot_core::node::{Node, NodeSnapshot};
 use spot_core::ports::{Instant, Write};
 
 use super::{LATE, MODIFYING, Next, Terminated};
@@ -147,6 +149,46 @@ impl Aws {
         };
         terminated.lowered.remove(id);
         PortError::new(error.class, words).caused_by(error)
+    }
+
+    /// Raises the target again that an earlier process has lowered for a member which is not to go after all, as far as
+    /// that is certain: by what its claim recorded, and if nothing is launched for it.
+    pub(crate) async fn raise_recorded(&self, node: &NodeSnapshot, id: &str, write: &Write) -> Result<(), PortError> {
+        let claim = node.claim().of(node.uid.as_str());
+        let claim = claim.filter(|claim| claim.machine == Machine::Instance(InstanceId::new(id)));
+        let Some(recorded) = claim.and_then(|claim| claim.fleet_before.as_ref()) else { return Ok(()) };
+        let mut terminated = self.alone(id, write.by).await?;
+        if terminated.handled.iter().any(|fleet| fleet.as_str() == recorded.fleet) {
+            return Ok(());
+        }
+        let untold = || {
+            let what = format!("whether fleet {} was lowered for {id}, which stays, could not be told", recorded.fleet);
+            PortError::new(ErrorClass::Transient, what)
+        };
+        let nodes = [Arc::new(node.clone())];
+        let known = self.learn(&nodes, &[node.reference()], self.api.clock.instant(), write.by).await?;
+        let fleet = match known.instances.get(id).map(|instance| known.keeper_of(id, instance)) {
+            Some(Kept::Fleet(fleet)) => fleet,
+            Some(Kept::Unasked) => return Err(untold()),
+            Some(Kept::Group(_) | Kept::Detached(_) | Kept::Nobody) | None => return Ok(()),
+        };
+        let members = known.members.get(&fleet.id).ok_or_else(untold)?;
+        let weight = members.get(id).and_then(|member| fleet.weight(member).ok()).unwrap_or_default();
+        let Since::Lowered(from) = Since::of(recorded, fleet, weight) else { return Ok(()) };
+        // Else it was lowered for another member, which is gone.
+        if fleet.has(from, members, &terminated.plainly) != Ok(true) {
+            return Ok(());
+        }
+        let mut before = fleet.clone();
+        before.target = from;
+        let lowered = Lowered { fleet: before, target: fleet.target, accepted: None };
+        let restored = self.restore(&lowered, write).await;
+        terminated.handled.insert(fleet.id.clone());
+        restored.map_err(|error| {
+            let what =
+                format!("{id} stays, and fleet {}, which kept {} before, was not raised again", fleet.id, from.total);
+            PortError::new(error.class, what).caused_by(error)
+        })
     }
 
     async fn restore(&self, lowered: &Lowered, write: &Write) -> Result<(), PortError> {
