@@ -1,7 +1,7 @@
 //! Lifecycle hooks: how long they wait, that they wait on, and that they need not wait any more.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_sdk_autoscaling::types::LifecycleHook;
@@ -14,9 +14,10 @@ use crate::error::{CallError, Kind};
 use crate::interruption::message::{HookName, LifecycleAction};
 use crate::lock;
 
-/// How long a hook waits that does not say.
+/// How long a hook waits that does not say, and the shortest that any may wait.
 /// <https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_LifecycleHook.html>
 const HEARTBEAT: Duration = Duration::from_hours(1);
+const SHORTEST: Duration = Duration::from_secs(30);
 /// The longest that a hook waits, whatever heartbeats it gets, and how many of its time-outs that is at most.
 /// <https://docs.aws.amazon.com/autoscaling/ec2/userguide/lifecycle-hooks.html#lifecycle-hook-considerations>
 const LONGEST: Duration = Duration::from_hours(48);
@@ -34,16 +35,28 @@ const HOOKS: usize = 1000;
 
 /// What is known of hooks.
 #[derive(Debug, Default)]
-pub(crate) struct Hooks(Mutex<BTreeMap<HookName, (Duration, Instant)>>);
+pub(crate) struct Hooks(Mutex<BTreeMap<HookName, Arc<futures::lock::Mutex<Known>>>>);
+
+/// How long a hook waits, if it could be asked for, and until when that counts; none: nobody asked yet.
+type Known = Option<(Option<Duration>, Instant)>;
 
 impl Hooks {
-    /// How long a hook waits for a sign of life. One that can't be asked for waits as long as one that does not say.
-    pub(crate) async fn heartbeat(&self, api: &Api, hook: &HookName) -> Duration {
+    /// How long a hook waits for a sign of life; none: it can't be asked for.
+    pub(crate) async fn heartbeat(&self, api: &Api, hook: &HookName) -> Option<Duration> {
+        let known = {
+            let mut hooks = lock(&self.0);
+            if hooks.len() >= HOOKS && !hooks.contains_key(hook) {
+                hooks.clear();
+            }
+            Arc::clone(hooks.entry(hook.clone()).or_default())
+        };
+        // Many instances may come to a hook at once: the first asks for all.
+        let mut known = known.lock().await;
         let now = api.clock.instant();
-        if let Some((heartbeat, until)) = lock(&self.0).get(hook)
-            && now < *until
+        if let Some((heartbeat, until)) = *known
+            && now < until
         {
-            return *heartbeat;
+            return heartbeat;
         }
         let request = api.autoscaling.describe_lifecycle_hooks();
         let request = request.auto_scaling_group_name(&hook.group).lifecycle_hook_names(&hook.name);
@@ -52,33 +65,32 @@ impl Hooks {
             Ok(answer) => {
                 let seconds = answer.lifecycle_hooks().iter().find_map(LifecycleHook::heartbeat_timeout);
                 let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
-                (seconds.map_or(HEARTBEAT, Duration::from_secs), CACHED)
+                (Some(seconds.map_or(HEARTBEAT, Duration::from_secs)), CACHED)
             }
             Err(error) => {
                 let HookName { group, name } = hook;
-                tracing::warn!(%error, group, hook = name, "how long the hook waits is not known: taken for an hour");
-                (HEARTBEAT, DOUBTED)
+                tracing::warn!(%error, group, hook = name, "how long the hook waits is not known");
+                (None, DOUBTED)
             }
         };
-        let mut known = lock(&self.0);
-        if known.len() >= HOOKS {
-            known.clear();
-        }
-        known.insert(hook.clone(), (heartbeat, now + age));
+        *known = Some((heartbeat, now + age));
         heartbeat
     }
 }
 
-/// The longest that a hook waits that gets its heartbeats.
-pub(crate) fn longest(heartbeat: Duration) -> Duration {
-    heartbeat.saturating_mul(HEARTBEATS).min(LONGEST)
+/// How long a hook waits at most, with its heartbeats or without. One that can't be asked for is taken for one that does
+/// not say.
+pub(crate) fn longest(heartbeat: Option<Duration>, beaten: bool) -> Duration {
+    let heartbeat = heartbeat.unwrap_or(HEARTBEAT);
+    if beaten { heartbeat.saturating_mul(HEARTBEATS).min(LONGEST) } else { heartbeat }
 }
 
 /// A hook of ours that waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) action: LifecycleAction,
-    pub(crate) heartbeat: Duration,
+    /// How long it waits for a sign of life, if that is known.
+    pub(crate) heartbeat: Option<Duration>,
     /// When its message was sent.
     pub(crate) sent: Timestamp,
     /// When it last got a heartbeat; none: never.
@@ -95,7 +107,8 @@ impl Held {
 
     /// Whether it is to get a heartbeat: two may be lost before it lets go.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        !self.over && self.last.is_none_or(|last| now.since(last) >= self.heartbeat / 3)
+        let heartbeat = self.heartbeat.unwrap_or(SHORTEST);
+        !self.over && self.last.is_none_or(|last| now.since(last) >= heartbeat / 3)
     }
 }
 

@@ -226,8 +226,7 @@ impl Queue {
                     return Vec::new();
                 }
                 let heartbeat = self.hooks.heartbeat(&self.api, &action.hook).await;
-                let waits = if named { hook::longest(heartbeat) } else { heartbeat };
-                let until = at.checked_add(waits).unwrap_or(Timestamp::MAX);
+                let until = at.checked_add(hook::longest(heartbeat, named)).unwrap_or(Timestamp::MAX);
                 let announcement = match action.transition {
                     Transition::Launch => Announcement::LaunchAction { until },
                     Transition::Terminate => Announcement::TerminateAction { until },
@@ -384,7 +383,10 @@ impl NoticeSource for Queue {
             Some(Handled::Ignored) => self.delete(receipt, by).await,
             Some(Handled::Returned) => unless_unknown(self.away(receipt, Duration::ZERO, by).await),
             Some(Handled::Later) => {
-                unless_unknown(self.away(receipt, self.later(&delivery.notice.announcement), by).await)
+                // Whoever waits for the answer is to wait until then.
+                let away = self.away(receipt, self.later(&delivery.notice.announcement), by);
+                let (away, beaten) = future::join(away, self.beat(message, by)).await;
+                unless_unknown(away).and(beaten)
             }
         };
         settled.map_err(|error| self.explained(error))?;

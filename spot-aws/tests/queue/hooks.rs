@@ -115,6 +115,70 @@ async fn a_hook_that_can_not_be_asked_for_waits_an_hour_and_keeps_nobody_waiting
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hook_that_can_not_be_asked_for_gets_heartbeats_as_if_it_waited_for_the_shortest() {
+    for heartbeat in [30, 60, 300] {
+        let world = World::new();
+        world.hook("drain", heartbeat);
+        world.aws.fail(DESCRIBE, Fault::Throttled, u32::MAX);
+        world.wait_at("drain", "terminating", 1);
+        let delivery = world.delivery().await;
+        world.work(&delivery, 600).await;
+        assert_eq!(ended(&world, 1), None, "it would have let go after {heartbeat} s");
+        world.settle(&delivery, Handled::Done).await;
+        assert!(matches!(ended(&world, 1), Some(Ended::Completed(_))));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_asked_of_a_hook_is_learnt_when_its_message_comes_again() {
+    let world = World::new();
+    world.hook("drain", 300);
+    world.aws.fail(DESCRIBE, Fault::Denied, u32::MAX);
+    world.wait_at("drain", "terminating", 1);
+    let delivery = world.delivery().await;
+    world.work(&delivery, 60).await;
+    assert_eq!(world.aws.calls(BEAT).len(), 6);
+    world.settle(&delivery, Handled::Returned).await;
+    world.aws.recover(DESCRIBE);
+    let again = world.delivery().await;
+    world.work(&again, 300).await;
+    assert_eq!(world.aws.calls(BEAT).len(), 6 + 3, "one each third of its time-out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_instances_that_come_to_a_hook_at_once_have_it_asked_for_once() {
+    for fault in [None, Some(Fault::Hang)] {
+        let world = World::new();
+        world.hook("drain", 300);
+        if let Some(fault) = fault {
+            world.aws.fail(DESCRIBE, fault, u32::MAX);
+        }
+        for number in 1..=10 {
+            world.wait_at("drain", "terminating", number);
+        }
+        assert_eq!(world.deliveries().await.len(), 10);
+        assert_eq!(world.aws.calls(DESCRIBE).len(), 1, "{fault:?}");
+    }
+}
+
+/// Its node may come later than its hook's patience ends.
+#[tokio::test(start_paused = true)]
+async fn a_hook_waits_while_its_notice_is_wanted_later() {
+    let world = World::new();
+    world.hook("drain", 60);
+    world.wait_at("drain", "launching", 1);
+    for _ in 0..6 {
+        let delivery = world.delivery().await;
+        world.settle(&delivery, Handled::Later).await;
+    }
+    let delivery = world.delivery().await;
+    assert!(world.clock.now() > noon() + secs(75));
+    assert_eq!(ended(&world, 1), None, "it would have let go after a minute");
+    world.settle(&delivery, Handled::Done).await;
+    assert!(matches!(ended(&world, 1), Some(Ended::Completed(_))));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hook_that_waits_no_more_is_left_alone_and_its_message_settled() {
     let world = World::new();
     world.hook("drain", 60);

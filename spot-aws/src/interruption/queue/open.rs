@@ -33,8 +33,9 @@ impl Open {
     ) -> Vec<InstanceId> {
         self.touched = now;
         // One that is known has had its heartbeats.
-        if self.held.is_none() {
-            self.held = held;
+        match (&mut self.held, held) {
+            (Some(known), Some(held)) => known.heartbeat = held.heartbeat.or(known.heartbeat),
+            (known, held) => *known = known.take().or(held),
         }
         // All of it was answered, and yet it was not settled: what was done is to be done again.
         if self.is_done() {
