@@ -1,6 +1,7 @@
 //! What all nodes together tell: which of them are over with, and whether planned work is to be held back still.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::answer::Moment;
 use super::super::returning::{Returning, hardening, returning};
@@ -9,6 +10,9 @@ use crate::claim::Owner;
 use crate::node::{NodeSnapshot, key};
 use crate::ports::NodeChange;
 use crate::retire::record;
+
+/// How long before a spot machine is taken back that is announced.
+const NOTICE: Duration = Duration::from_mins(2);
 
 /// Whether looking at nodes may cost a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +49,14 @@ impl Driver<'_> {
     }
 
     /// Holds planned work back as an earlier process did: its notices may be settled, and never come again. Why a
-    /// machine surely goes is not recorded, and planned work can wait.
+    /// machine surely goes is not recorded, but spot capacity is announced to go so shortly before that.
     pub(super) fn hold_on(&self, now: Moment) {
         let Some(live) = self.sight.get() else { return };
         let view = live.view();
-        let taken = |node: &&Arc<NodeSnapshot>| node.taints.iter().any(|taint| taint.key == key::TO_BE_DELETED);
-        let claims = view.nodes().iter().filter(taken).filter_map(|node| record::ours(node, &Owner::Interruption));
-        let drained = claims.filter(|claim| claim.until.is_some());
-        if let Some(since) = drained.map(|claim| claim.since).max() {
+        let tainted = |node: &&Arc<NodeSnapshot>| node.taints.iter().any(|taint| taint.key == key::TO_BE_DELETED);
+        let claims = view.nodes().iter().filter(tainted).filter_map(|node| record::ours(node, &Owner::Interruption));
+        let announced = claims.filter_map(|claim| claim.until?.checked_sub(NOTICE).ok());
+        if let Some(since) = announced.filter(|since| *since <= now.wall).max() {
             self.own.hold(since, now);
         }
     }
