@@ -9,6 +9,7 @@ use serde_json::json;
 use spot_tests::{
     Machine, Workload, World,
     control_plane::User,
+    rights,
     wait::{PATIENCE, until},
 };
 
@@ -81,6 +82,27 @@ async fn a_queue_that_is_missing_or_may_not_be_read_is_named_and_the_migration_g
         assert!(printed.lines().any(|line| loud(&line)), "{named}: {printed}");
         running.terminate(END).await.assert_code(0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interruptions_are_answered_without_a_right_of_the_migration_which_is_named() {
+    let cluster = Cluster::start().await;
+    cluster.world.join(&[Machine::on_demand("od-1"), spot("leaves", 1), spot("stays", 2)]).await;
+    cluster.run(&Workload::deployment("web", 6)).await;
+    let migrator = cluster.install(json!({"schedule": "@every 1s"})).await;
+    rights::revoke(&cluster.world, "", "nodes", "delete").await;
+    let running = migrator.run(&[]);
+    cluster.reads(&running).await;
+
+    let message = cluster.queue.send(interruption(1));
+    cluster.emptied("leaves").await;
+    cluster.queue.deleted(&[message], ANSWER).await;
+    let printed = running.process().output();
+    let loud = |line: &str| line.contains("ERROR") && line.contains("delete nodes");
+    assert!(printed.lines().any(loud), "{printed}");
+    running.terminate(END).await.assert_code(0);
+    let audit = cluster.world.audit().await;
+    assert_eq!(writes_on(&audit, "od-1").count(), 0, "nothing is migrated");
 }
 
 async fn retired(world: &World, node: &str) {
