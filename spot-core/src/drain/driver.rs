@@ -52,6 +52,7 @@ enum Woken {
 /// What was asked for, and what came of it.
 struct Asked {
     pod: PodRef,
+    how: How,
     loses: Option<Loss>,
     answer: Result<EvictAnswer, PortError>,
 }
@@ -158,7 +159,8 @@ impl Drain<'_> {
     }
 
     fn take(&self, machine: &mut Machine, asked: Asked, evicted: &mut Evictions) -> Result<(), PortError> {
-        let Asked { pod, loses, answer } = asked;
+        let Asked { pod, how, loses, answer } = asked;
+        let late = matches!(how, How::Evict(_)) && machine.is_deleting(&pod);
         let answered = match &answer {
             Ok(EvictAnswer::Accepted) => Answered::Accepted,
             Ok(EvictAnswer::Gone) => Answered::Gone,
@@ -182,6 +184,7 @@ impl Drain<'_> {
         self.report(&Progress::Evicted { node: self.node.clone(), pod: pod.clone(), loses, answered });
         match answer {
             Err(error) if error.class == ErrorClass::NotLeader => Err(error),
+            Ok(_) | Err(_) if late && answered != Answered::Accepted => Ok(()),
             Ok(_) | Err(_) => {
                 machine.answered(&pod, answer, self.ports.clock.instant());
                 Ok(())
@@ -224,7 +227,7 @@ impl Drain<'_> {
                 within(self.ports, by, "deleting a pod", request).await.map(|()| EvictAnswer::Accepted)
             }
         };
-        Asked { pod, loses, answer }
+        Asked { pod, how, loses, answer }
     }
 
     fn report(&self, event: &Progress) {

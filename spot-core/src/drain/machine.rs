@@ -18,10 +18,12 @@ use crate::pod::{BudgetRef, PodRef, PodSnapshot};
 use crate::ports::{EvictAnswer, Instant};
 use crate::view::View;
 
-/// Evictions that are on their way at the same time. A pod that waits holds no place among them.
+/// Evictions of a planned drain that are on their way at the same time. A pod that waits holds no place among them.
 const IN_FLIGHT: usize = 32;
 /// How long a budget's pod waits without a sign before it is tried all the same: a view may be stale.
 const BUDGET_FALLBACK: Duration = Duration::from_secs(10);
+/// How long an eviction may go unanswered where blocked pods are deleted: one that hangs blocks, too.
+const UNANSWERED: Duration = Duration::from_secs(5);
 /// How long a forced drain that begins when its time is over, or almost, may take all the same: pods are told to stop,
 /// and some are seen to go.
 pub(crate) const LATE: Duration = Duration::from_secs(10);
@@ -196,6 +198,11 @@ impl Machine {
     ) -> Next {
         let mut removals = Vec::new();
         let own_turn = self.own_turn(to_go.len() == 1);
+        let most = match self.policy.limits.force {
+            Force::Planned => IN_FLIGHT,
+            // One that hangs must not hold up what can still go.
+            Force::Forced => usize::MAX,
+        };
         let mut in_flight = self.pods.values().filter(|pod| matches!(pod.state, State::Asked(_))).count();
         for (pod, going) in to_go {
             if self.policy.own_pod.as_ref() == Some(&pod.uid) && now < own_turn {
@@ -206,10 +213,11 @@ impl Machine {
             match ready {
                 Ready::Later(at) => wake = wake.min(at),
                 Ready::Never => {}
-                Ready::Now { .. } if in_flight >= IN_FLIGHT => break,
+                Ready::Now { .. } if in_flight >= most => break,
                 Ready::Now { budget, delete } => {
                     in_flight += 1;
-                    self.ask(pod, budget, delete);
+                    self.ask(pod, budget, delete, now);
+                    wake = self.hanging(now).filter(|_| !delete).map_or(wake, |at| wake.min(at));
                     let grace = self.grace(pod, now);
                     let how = if delete { How::Delete(grace.unwrap_or(pod.grace)) } else { How::Evict(grace) };
                     removals.push(Removal { pod: pod.reference(), how, loses: Loss::of(pod) });
@@ -255,6 +263,13 @@ impl Machine {
                 State::Denied(_) if delete && !tracked.deleting => return Ready::Now { budget: None, delete },
                 State::Denied(_) if !tracked.deleting => {
                     return self.policy.limits.delete_blocked.map_or(Ready::Never, Ready::Later);
+                }
+                State::Asked(_) if !tracked.deleting => {
+                    return match self.hanging(tracked.asked_at) {
+                        Some(at) if at <= now => Ready::Now { budget: None, delete },
+                        Some(at) => Ready::Later(at),
+                        None => Ready::Never,
+                    };
                 }
                 State::Asked(_) | State::Accepted | State::Denied(_) => return Ready::Never,
                 // Whatever an eviction waits for, the first deletion does not.
@@ -307,6 +322,11 @@ impl Machine {
         self.policy.limits.delete_blocked.map_or(at, |delete| at.min(delete))
     }
 
+    /// From when on a pod is deleted whose eviction was asked for then, and is not answered; none: never.
+    fn hanging(&self, asked_at: Instant) -> Option<Instant> {
+        self.policy.limits.delete_blocked.map(|at| at.max(asked_at + UNANSWERED))
+    }
+
     fn unless_paused(&self, now: Instant, budget: Option<(BudgetRef, String)>) -> Ready {
         match self.pause {
             Some(until) if now < until => Ready::Later(until),
@@ -314,7 +334,7 @@ impl Machine {
         }
     }
 
-    fn ask(&mut self, pod: &PodSnapshot, budget: Option<(BudgetRef, String)>, delete: bool) {
+    fn ask(&mut self, pod: &PodSnapshot, budget: Option<(BudgetRef, String)>, delete: bool, now: Instant) {
         if let Some((key, version)) = &budget {
             let asked = self.asked.entry(key.clone()).or_insert_with(|| (version.clone(), 0));
             if asked.0 != *version {
@@ -323,12 +343,19 @@ impl Machine {
             asked.1 = asked.1.saturating_add(1);
         }
         let limits = self.policy.limits;
-        let tracked = self.pods.entry(pod.uid.clone()).or_insert_with(Tracked::new);
+        let tracked = self.pods.entry(pod.uid.clone()).or_insert_with(|| Tracked::new(now));
+        tracked.asked_at = now;
         tracked.under = Some(limits);
         // The first deletion has nothing to do with how often evictions failed.
         tracked.attempts = if delete && !tracked.deleting { 1 } else { tracked.attempts.saturating_add(1) };
         tracked.deleting = delete;
         tracked.state = State::Asked(budget);
+    }
+
+    /// Whether it was asked to be deleted, past its budget: what an eviction before was answered says nothing then.
+    #[must_use]
+    pub fn is_deleting(&self, pod: &PodRef) -> bool {
+        self.pods.get(&pod.uid).is_some_and(|tracked| tracked.deleting)
     }
 
     /// Takes in the answer to an eviction.
@@ -380,7 +407,7 @@ impl Machine {
         budget: Option<(BudgetRef, String)>,
         now: Instant,
     ) {
-        let tracked = self.pods.entry(pod.clone()).or_insert_with(Tracked::new);
+        let tracked = self.pods.entry(pod.clone()).or_insert_with(|| Tracked::new(now));
         tracked.blocked_since.get_or_insert(now);
         tracked.state = State::Waiting { obstacle, until, budget };
     }

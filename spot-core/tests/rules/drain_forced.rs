@@ -41,6 +41,9 @@ fn rb_15_a_forced_drain_evicts_at_once_caps_the_grace_and_deletes_what_budgets_h
     let (removals, wake) = bench.work();
     assert_eq!(by_name(&removals), [("a", EVICT), ("b", evict(99)), ("d", evict(99))]);
     assert_eq!(wake, second(20), "the budget's pod is tried after ten seconds");
+    for name in ["a", "b", "d"] {
+        bench.answer(name, EvictAnswer::Accepted);
+    }
 
     bench.now = second(20);
     assert_eq!(by_name(&bench.work().0), [("c", EVICT)]);
@@ -228,4 +231,23 @@ fn the_own_pod_that_is_refused_is_deleted_on_time_like_any_other() {
     assert_eq!(bench.wake(), second(10));
     bench.now = second(60);
     assert_eq!(by_name(&bench.work().0), [("own", delete(30))]);
+}
+
+#[test]
+fn evictions_that_are_not_answered_hold_up_no_other_pod_and_are_deletions_at_last() {
+    let mut bench = Bench::new(forced());
+    let names: Vec<_> = (10..60).map(|number| format!("pod-{number}")).collect();
+    for name in &names {
+        bench.put(with_grace(name, 5));
+    }
+    let (removals, wake) = bench.work();
+    assert_eq!((removals.len(), wake), (50, second(60)), "all at once");
+    bench.now = second(58);
+    bench.put(with_grace("late", 5));
+    assert_eq!(by_name(&bench.work().0), [("late", EVICT)]);
+    bench.now = second(60);
+    let (removals, wake) = bench.work();
+    assert_eq!(wake, second(63), "an answer takes its time");
+    assert!(removals.len() == 50 && removals.iter().all(|one| one.how == delete(5)), "{removals:?}");
+    assert_eq!(bench.work().0, [], "once");
 }

@@ -66,6 +66,7 @@ fn a_planned_drain_that_is_tightened_becomes_a_forced_one() {
     bench.machine.tighten(limits(100, Some(50), Force::Forced));
     bench.budget(budget("c", 0));
     assert_eq!(bench.evicts(), ["z"]);
+    bench.answer("z", EvictAnswer::Accepted);
     bench.now = second(50);
     assert_eq!(asked(&mut bench), [("c".to_owned(), How::Delete(secs(49)))]);
 }

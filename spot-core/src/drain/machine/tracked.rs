@@ -35,6 +35,8 @@ pub(super) struct Tracked {
     pub(super) blocked_since: Option<Instant>,
     pub(super) reported: Option<Instant>,
     pub(super) attempts: u32,
+    /// When it was asked for last.
+    pub(super) asked_at: Instant,
     /// The limits under which it was asked for last.
     pub(super) under: Option<Limits>,
     /// It is deleted, no longer evicted.
@@ -42,9 +44,10 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(asked_at: Instant) -> Self {
         Self {
             state: State::Asked(None),
+            asked_at,
             blocked_since: None,
             reported: None,
             attempts: 0,
