@@ -31,6 +31,8 @@ const PASSES: u32 = 10;
 const CATCHING_UP: Duration = Duration::from_secs(5);
 /// How often a deletion is asked for when its answer is lost.
 const DELETIONS: u32 = 3;
+/// How long a write may take before a machine goes by itself: one that hangs must leave time for another.
+const HASTY: Duration = Duration::from_secs(5);
 /// The pause between two of them.
 const DELETION_PAUSE: Duration = Duration::from_secs(1);
 
@@ -428,7 +430,12 @@ impl<'a> Job<'a> {
             if change == NodeChange::default() {
                 return Ok(());
             }
-            let (by, write) = self.retirer.write(self.purpose.lane());
+            let most = match self.purpose.force() {
+                Force::Planned => REQUEST,
+                Force::Forced => HASTY,
+            };
+            let by = ports.clock.instant() + most;
+            let write = Write::new(by, self.purpose.lane(), Arc::clone(&ports.leadership));
             let at = self.node.at_version();
             let request = ports.cluster.write_node(&at, &change, &write);
             match within(ports, by, "writing the node", request).await {

@@ -122,8 +122,10 @@ proptest! {
         notices in prop::collection::vec((0..NODES, 0_u64..240, said()), 1..8),
         faults in prop::collection::vec((0_u64..160, wrong()), 0..5),
         drain in any::<bool>(),
+        lag in prop_oneof![3 => Just(0_u64), 1 => 1_u64..4_000],
     ) {
-        let mut builder = WorldBuilder::default();
+        let view_lag = Duration::from_millis(lag);
+        let mut builder = WorldBuilder::new(spot_core::model::Settings { view_lag, ..Default::default() });
         for number in 1..=NODES {
             builder = builder.node(NodeSpec::new(Class::Spot).named(&format!("sp-{number}")));
         }

@@ -10,6 +10,7 @@ mod answers;
 mod embedding;
 mod faults;
 mod messages;
+mod obstacles;
 mod pressure;
 mod returns;
 
@@ -23,7 +24,7 @@ use spot_core::Migrator;
 use spot_core::error::RunError;
 use spot_core::interruption::{Handled, Hold, InterruptionSettings, Interruptions, NoticeKind, Told};
 use spot_core::migrator::Settings;
-use spot_core::model::{self, Call, Fact, Halt, Invariants, Limits, Model, Process, Removal};
+use spot_core::model::{self, Call, Fact, Halt, Invariants, Limits, Model, Process, Removal, World};
 use spot_core::node::{ClaimAnnotation, NodeSnapshot, key};
 use spot_core::ports::{Edit, Instant, Observer};
 use spot_core::progress::Progress;
@@ -132,6 +133,14 @@ fn both(model: &Model, planned: &Settings, settings: &InterruptionSettings, last
 
 fn planned() -> Settings {
     Settings::new(Schedule::parse("@hourly", &TimeZone::UTC).unwrap())
+}
+
+/// What a cluster-autoscaler that starts does to a node.
+fn take_off(world: &mut World) {
+    world.edit_node("spot-1", |node| {
+        node.unschedulable = false;
+        node.taints.retain(|taint| taint.key != key::TO_BE_DELETED);
+    });
 }
 
 fn stop_after(model: &Model, lasts: Duration) -> Stop {

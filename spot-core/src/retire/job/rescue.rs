@@ -73,29 +73,40 @@ impl Job<'_> {
     async fn keep_up(&mut self, terms: &Terms, mut limits: Limits, out: oneshot::Sender<()>) -> Infallible {
         let retirer = self.retirer;
         let node = self.node.uid.clone();
+        let clock = &retirer.ports.clock;
         let mut out = Some(out);
+        // A view that lags shows for a while what was put right.
+        let mut not_before = clock.instant();
         loop {
-            let (stricter, lost) = (pin!(terms.stricter_than(limits)), pin!(retirer.loses_its_taint(&node)));
-            let behind = future::select(stricter, lost);
+            let behind = async {
+                clock.sleep_until(not_before).await;
+                future::select(pin!(terms.stricter_than(limits)), pin!(retirer.loses_its_taint(&node))).await;
+            };
             if limits.force == Force::Forced && out.is_some() {
-                if let Either::Left(_) = future::select(pin!(retirer.let_go(&self.node, terms)), behind).await {
+                if let Either::Left(_) = future::select(pin!(retirer.let_go(&self.node, terms)), pin!(behind)).await {
                     out = None;
                     continue;
                 }
             } else {
                 behind.await;
             }
-            limits = match self.seize_in_time(terms, Seizing::Drain).await {
-                Ok(limits) => limits,
-                Err(halt) => {
-                    // What ends the rescue is seen by the drain, too.
-                    if let Halt::Failed(step, cause) = halt {
-                        let failure = Failure { node: self.node.reference(), step, cause };
-                        retirer.problem(&failure);
-                    }
-                    terms.limits()
+            let pause = match self.seize_in_time(terms, Seizing::Drain).await {
+                Ok(recorded) => {
+                    limits = recorded;
+                    FIRST_PAUSE
+                }
+                Err(Halt::Failed(step, cause)) => {
+                    retirer.problem(&Failure { node: self.node.reference(), step, cause });
+                    limits = terms.limits();
+                    LONGEST_PAUSE
+                }
+                // What ends the rescue is seen by the drain, too.
+                Err(_) => {
+                    drop(out);
+                    return future::pending().await;
                 }
             };
+            not_before = clock.instant() + pause;
         }
     }
 
