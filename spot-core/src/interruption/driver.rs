@@ -29,7 +29,7 @@ use super::watched::Watched;
 use crate::claim::{Claim, Owner};
 use crate::drain::plan::Force;
 use crate::error::{RunError, chain};
-use crate::node::{Node, NodeRef, NodeSnapshot, Readiness, Uid};
+use crate::node::{Node, NodeRef, NodeSnapshot, Readiness, Uid, key};
 use crate::ports::{NoticeSource, Ports};
 use crate::retire::record;
 use crate::retire::rescue::Rescued;
@@ -280,6 +280,12 @@ impl<'a> Driver<'a> {
                 self.keep(delivery, Waits::Answer);
                 self.begin(own.await_ready(stop, sight, reference, until, message));
             }
+            // What takes it over would, in the end, give back a node whose machine goes.
+            Answer::Empty(Limits { force: Force::Planned, .. })
+                if surely_goes(&node) && !self.cases.contains_key(&node.uid) =>
+            {
+                self.needless(delivery);
+            }
             Answer::Empty(limits) => {
                 self.keep(delivery, Waits::Node(node.uid.clone()));
                 self.press(&notice, &node, limits);
@@ -338,7 +344,8 @@ impl<'a> Driver<'a> {
     /// Drains the next node on a recommendation, one at a time.
     fn next_recommended(&mut self) {
         let now = self.own.ports.clock.instant();
-        if self.draining.is_some() || self.own.hold.until(now).is_some() {
+        let paused = self.sight.get().is_some_and(|live| live.view().paused());
+        if paused || self.draining.is_some() || self.own.hold.until(now).is_some() {
             return;
         }
         // Those that are gone, or were taken back meanwhile, need no more.
@@ -456,6 +463,15 @@ impl<'a> Driver<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a node is claimed, and not on a recommendation alone.
+fn surely_goes(node: &NodeSnapshot) -> bool {
+    record::ours(node, &Owner::Interruption).is_some_and(|claim| {
+        claim.until.is_none()
+            || claim.taint.is_some()
+            || node.taints.iter().any(|taint| taint.key == key::TO_BE_DELETED)
+    })
 }
 
 fn origin(notice: &Notice) -> Origin {

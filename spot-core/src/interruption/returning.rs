@@ -38,7 +38,8 @@ pub fn returning(node: &NodeSnapshot, claim: &Claim, now: Timestamp) -> Returnin
         return Returning::Yes("its machine has booted again");
     }
     let goes = claim.until.unwrap_or(claim.since);
-    if goes <= now && node.ready_since.is_some_and(|since| since > claim.since) {
+    // Before that a kubelet that was late once is ready again, on a machine that goes all the same.
+    if node.ready_since.is_some_and(|since| since > goes && since <= now) {
         return Returning::Yes("its machine went on");
     }
     if elapsed(goes, now) >= OVERDUE { Returning::AskCloud } else { Returning::No }

@@ -24,11 +24,11 @@ use crate::ports::{Instant, Lane, Live};
 use crate::progress::{Halted, Progress};
 use crate::retire::release::{BackingOff, Freed};
 use crate::retire::rescue::Rescued;
-use crate::retire::{Retirer, Target};
+use crate::retire::{RetireSettings, Retirer, Target};
 use crate::settle::Awaited;
 use crate::stop::Stop;
 use crate::view::Revision;
-use crate::wait::{self, REQUEST, within};
+use crate::wait::{self, within};
 
 /// How long opening a view may take: a large cluster is listed in a few seconds, and a notice leaves two minutes.
 const OPENING: Duration = Duration::from_secs(30);
@@ -40,6 +40,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 /// How long after its own cordon a node's evictions begin at the latest, whatever other nodes' cordons do.
 const OTHERS_CORDONS: Duration = Duration::from_secs(1);
+/// How long a node is written, or asked about, that is to be released: another notice of it waits meanwhile.
+const BRIEFLY: Duration = Duration::from_secs(5);
 /// How long telling the source may take.
 const SETTLING: Duration = Duration::from_secs(10);
 
@@ -199,13 +201,20 @@ impl Interruptions {
                     future::select(pin!(cordons.none()), pin!(latest)).await;
                 }
             };
+            let began = terms.limits().force;
+            let mut emptied_by = None;
             let emptied = || {
+                emptied_by = Some(terms.limits().force);
                 let Origin { kind, sent } = origin.get();
                 self.tell(Told::Emptied { node: node.clone(), kind, after: self.since(sent) });
             };
             let rescue = self.retirer(&*live, stop).rescue(target, &terms, gate, emptied).await;
             let limits = terms.limits();
             match rescue.end {
+                // That its machine surely goes was announced while this ended, and is still to be answered.
+                Rescued::Emptied | Rescued::Refused if began != limits.force && emptied_by != Some(Force::Forced) => {
+                    continue;
+                }
                 Rescued::NotEmptied(failure)
                     if limits.force == Force::Forced && clock.instant() + pause < limits.until =>
                 {
@@ -299,8 +308,9 @@ impl Interruptions {
         change: impl Fn(&NodeSnapshot) -> crate::ports::NodeChange,
     ) -> Result<bool, Halted> {
         let Some(live) = sight.get() else { return Err(Halted::Failed) };
-        let until = self.ports.clock.instant() + self.settings.retire.grace_period;
-        self.retirer(&*live, stop).rewrite(node, Lane::Forced, until, change).await.map(|node| node.is_some())
+        let (until, brief) = (self.ports.clock.instant() + BRIEFLY, self.brief());
+        let retirer = Retirer { settings: &brief, ..self.retirer(&*live, stop) };
+        retirer.rewrite(node, Lane::Forced, until, change).await.map(|node| node.is_some())
     }
 
     /// Waits until a node is ready.
@@ -336,7 +346,8 @@ impl Interruptions {
     /// Takes everything of ours off a node whose machine is back.
     pub(super) async fn release(&self, stop: &Stop, sight: Sight, node: NodeRef, why: &'static str) -> Event {
         let Some(live) = sight.get() else { return Event::Free(node.uid) };
-        let retirer = self.retirer(&*live, stop);
+        let brief = self.brief();
+        let retirer = Retirer { settings: &brief, ..self.retirer(&*live, stop) };
         if retirer.release(&node, &Owner::Interruption, None, BackingOff::No).await == Freed::Done {
             self.tell(Told::Returned { node: node.clone(), why });
             return Event::Returned(node.uid);
@@ -357,7 +368,7 @@ impl Interruptions {
     /// Releases a node whose machine ought to be gone for long, if the cloud says that it runs.
     pub(super) async fn ask_cloud(&self, stop: &Stop, sight: Sight, node: NodeRef, machine: Machine) -> Event {
         let Machine::Instance(instance) = machine else { return Event::Free(node.uid) };
-        let by = self.ports.clock.instant() + REQUEST;
+        let by = self.ports.clock.instant() + BRIEFLY;
         let state =
             within(&self.ports, by, "asking for the instance", self.ports.cloud.instance_state(&instance, by)).await;
         match state {
@@ -366,6 +377,11 @@ impl Interruptions {
             Err(error) => self.note(Some(&node), Err(error)),
         }
         Event::Free(node.uid)
+    }
+
+    /// How nodes are written that another notice may have to be answered for meanwhile: what fails is tried again.
+    fn brief(&self) -> RetireSettings {
+        RetireSettings { grace_period: BRIEFLY, ..self.settings.retire.clone() }
     }
 
     fn retirer<'r>(&'r self, live: &'r dyn Live, stop: &'r Stop) -> Retirer<'r> {

@@ -70,7 +70,7 @@ pub(super) fn lost_its_taint(node: &NodeSnapshot, owner: &Owner) -> bool {
         && !node.unschedulable
         && !node.taints.iter().any(is_deletion_taint)
         && node.label(key::SELECTED) == Some("true")
-        && decision::opt_out(node).is_none()
+        && (*owner == Owner::Interruption || decision::opt_out(node).is_none())
 }
 
 /// Taint and cordon put back, and the record of it.
@@ -139,7 +139,11 @@ pub(super) fn seizing(
         since: resumed.map_or(now, |claim| claim.since),
         own_pod_left: false,
         restored: resumed.is_some_and(|claim| claim.restored) || lost_its_taint(node, &Owner::Interruption),
-        until: resumed.and_then(|claim| claim.until).into_iter().chain(until).min(),
+        until: match (resumed.and_then(|claim| claim.until), until) {
+            (Some(before), Some(until)) if before > now => Some(before.min(until)),
+            // That time has passed, and nothing happened.
+            (before, until) => until.or(before),
+        },
         fleet_before: listed.and_then(|claim| claim.fleet_before.clone()),
     };
     let mut taints = node.taints.clone();

@@ -2,6 +2,7 @@
 
 use spot_core::capacity::Class;
 use spot_core::interruption::{Announcement, MachineState, Rebalance, Reclaim};
+use spot_core::model::fault::Fault;
 use spot_core::model::{Allowance, NodeSpec, Spread, WorkloadSpec, WorldBuilder};
 use spot_core::node::Effect;
 
@@ -216,6 +217,61 @@ fn a_recommended_drain_that_fails_leaves_nothing_on_its_node_and_the_next_one_fo
     assert_eq!(notes.emptied(), [("sp-2".to_owned(), NoticeKind::Rebalance)], "{:?}", notes.told());
     assert!(is_clean(&node(&model, "sp-1")) && node(&model, "sp-1").back_off.is_some());
     assert!(model.with(|world| world.unsettled()).is_empty());
+}
+
+#[test]
+fn an_interruption_that_comes_while_a_recommended_drain_halts_is_answered_all_the_same() {
+    let stuck = on("sp-1", WorkloadSpec::deployment("stuck", 2).budget(Allowance::MaxUnavailable(0)));
+    let model = WorldBuilder::default().node(own("sp-1")).node(own("sp-2")).workload(stuck).build();
+    let invariants = watch(&model);
+    announce(&model, "sp-1", Announcement::Rebalance);
+    model.with(|world| {
+        world.later(5 * MINUTE, |world| {
+            world.fault_when(1, Fault::Hang, |call| matches!(call, Call::WriteNode { .. }));
+            world.pause(true);
+        });
+        world.later(5 * MINUTE + SECOND, |world| drop(world.interrupt("sp-1", Reclaim::Terminate)));
+    });
+    let notes = answering(&model, &InterruptionSettings { rebalance: Rebalance::Drain, ..settings() }, 8 * MINUTE);
+    assert_eq!(notes.emptied(), [("sp-1".to_owned(), NoticeKind::Interruption)], "{:?}", notes.told());
+    kept(&model, &invariants);
+}
+
+#[test]
+fn a_recommendation_for_a_node_whose_machine_surely_goes_changes_nothing() {
+    let model = WorldBuilder::default().node(own("sp-1")).spot(1).deployment("web", 4).build();
+    announce(&model, "sp-1", Announcement::ScheduledChange { at: later(&model, 10 * MINUTE) });
+    let drain = InterruptionSettings { rebalance: Rebalance::Drain, ..settings() };
+    assert_eq!(answering(&model, &drain, 3 * MINUTE).emptied().len(), 1);
+    announce(&model, "sp-1", Announcement::Rebalance);
+    let notes = answering(&model, &drain, MINUTE);
+    assert_eq!((notes.ignored(), notes.emptied().len()), (vec!["no_action"], 0), "{:?}", notes.told());
+    assert!(node(&model, "sp-1").unschedulable && model.with(|world| world.unsettled()).is_empty());
+}
+
+#[test]
+fn recommendations_wait_for_the_end_of_a_pause() {
+    let model = WorldBuilder::default().node(own("sp-1")).node(own("sp-2")).deployment("web", 4).build();
+    model.with(|world| {
+        world.pause(true);
+        world.later(10 * MINUTE, |world| world.pause(false));
+    });
+    announce(&model, "sp-1", Announcement::Rebalance);
+    let drain = InterruptionSettings { rebalance: Rebalance::Drain, ..settings() };
+    assert_eq!(answering(&model, &drain, 9 * MINUTE).cordoned(), []);
+    assert_eq!(answering(&model, &drain, 5 * MINUTE).emptied(), [("sp-1".to_owned(), NoticeKind::Rebalance)]);
+    assert!(model.with(|world| world.unsettled()).is_empty());
+}
+
+#[test]
+fn a_scheduled_change_holds_no_planned_work_whichever_process_leads() {
+    let model = WorldBuilder::default().node(own("sp-1")).spot(1).deployment("web", 4).build();
+    announce(&model, "sp-1", Announcement::ScheduledChange { at: later(&model, 10 * MINUTE) });
+    for emptied in [1, 0] {
+        let notes = answering(&model, &settings(), 3 * MINUTE);
+        assert_eq!(notes.emptied().len(), emptied);
+        assert!(notes.told().iter().all(|told| !matches!(told, Told::Held { .. })), "{:?}", notes.told());
+    }
 }
 
 #[test]

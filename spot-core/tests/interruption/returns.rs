@@ -1,8 +1,8 @@
 //! Machines that come back, or were never taken.
 
-use spot_core::interruption::Reclaim;
+use spot_core::interruption::{Announcement, Reclaim};
 use spot_core::model::fault::Fault;
-use spot_core::model::{WorkloadSpec, WorldBuilder};
+use spot_core::model::{WorkloadSpec, World, WorldBuilder};
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn a_node_is_not_uncordoned_before_its_machine_was_taken() {
         world.later(MINUTE, |world| world.set_kubelet("spot-1", false));
         world.later(MINUTE + 10 * SECOND, |world| world.set_kubelet("spot-1", true));
     });
-    let notes = answering(&model, &settings(), 100 * SECOND);
+    let notes = answering(&model, &settings(), 150 * SECOND);
     assert_eq!(notes.returned(), [""; 0]);
     assert!(node(&model, "spot-1").unschedulable);
 }
@@ -59,6 +59,55 @@ fn a_node_whose_machine_is_not_taken_after_all_is_released_when_the_cloud_says_t
     let notes = answering(&model, &settings(), 3 * MINUTE);
     assert_eq!(notes.returned(), ["spot-1"]);
     assert!(is_clean(&node(&model, "spot-1")));
+}
+
+/// A notice of a machine that is not taken, in so long.
+fn warn(world: &mut World, name: &str, left: Duration) {
+    let (instance, at) = (world.machine_of(name).unwrap(), world.wall().checked_add(left).unwrap());
+    let action = Reclaim::Terminate;
+    world.announce(instance, Announcement::Interruption { action, at });
+}
+
+#[test]
+fn a_time_that_has_passed_does_not_stand_against_that_of_another_notice() {
+    let model = two();
+    model.with(|world| {
+        warn(world, "spot-1", 2 * MINUTE);
+        world.later(6 * MINUTE, |world| warn(world, "spot-1", 2 * MINUTE));
+    });
+    let _notes = answering(&model, &settings(), 7 * MINUTE);
+    let node = node(&model, "spot-1");
+    let ClaimAnnotation::Valid(claim) = &node.claim else { panic!("it is claimed") };
+    assert!(claim.until.unwrap() > model.with(|world| world.wall()), "{claim:?}");
+}
+
+#[test]
+fn a_notice_is_answered_though_the_cloud_is_slow_to_tell_whether_the_last_one_is_over() {
+    let model = two();
+    model.with(|world| {
+        warn(world, "spot-1", 2 * MINUTE);
+        world.later(11 * MINUTE, |world| {
+            world.fault_when(9, Fault::Hang, |call| matches!(call, Call::InstanceState(_)))
+        });
+        world.later(12 * MINUTE + 3 * SECOND, |world| warn(world, "spot-1", 2 * MINUTE));
+    });
+    let notes = answering(&model, &settings(), 14 * MINUTE);
+    let cordoned = notes.cordoned();
+    assert!(matches!(cordoned[..], [_, (_, after)] if after < 6 * SECOND), "{cordoned:?}");
+}
+
+#[test]
+fn an_opt_out_does_not_keep_a_drained_node_s_taint_off() {
+    let model = WorldBuilder::default().spot(2).workload(WorkloadSpec::deployment("slow", 4).stop(50 * SECOND)).build();
+    model.with(|world| {
+        world.edit_node("spot-1", |node| {
+            drop(node.annotations.insert(key::DO_NOT_DISRUPT.to_owned(), "true".to_owned()))
+        });
+        world.interrupt("spot-1", Reclaim::Terminate).unwrap();
+        world.later(20 * SECOND, take_off);
+    });
+    let _notes = answering(&model, &settings(), 30 * SECOND);
+    assert!(node(&model, "spot-1").unschedulable, "it is put right");
 }
 
 fn attached(model: &Model) -> usize {
