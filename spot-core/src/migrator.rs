@@ -3,6 +3,7 @@
 //! Dropping any of these futures is a kill: nothing is cleaned up, the claims stay on the nodes, and recovery owns
 //! them.
 
+mod given_back;
 mod operator;
 mod recovery;
 mod remember;

@@ -56,6 +56,7 @@ impl Run<'_> {
         }
         drop(view);
         self.harden().await;
+        self.give_back().await?;
         for node in leftovers {
             if self.stop.is_set() {
                 return Ok(Some(Outcome::Stopped));

@@ -13,6 +13,7 @@ mod messages;
 mod obstacles;
 mod pressure;
 mod returns;
+mod unread;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
