@@ -35,12 +35,12 @@ impl Run<'_> {
             };
             match back {
                 Some((claim, why)) => self.free(&node, claim, why).await?,
-                None if hardening(&node, now) != NodeChange::default() => {
+                None if hardening(&node, now) == NodeChange::default() => {}
+                None => {
                     if self.rewrite(&node, |node| hardening(node, now)).await?.is_some() {
                         self.tell(&Progress::Interruption(Told::Hardened { node: node.reference() }));
                     }
                 }
-                None => {}
             }
         }
         Ok(())

@@ -1,14 +1,14 @@
-//! What refuses, hangs or lags while every second counts.
+//! What refuses or hangs while every second counts.
 
 use spot_core::error::ErrorClass;
 use spot_core::interruption::Reclaim;
 use spot_core::model::fault::Fault;
-use spot_core::model::{Settings, WorkloadSpec, WorldBuilder};
+use spot_core::model::{WorkloadSpec, WorldBuilder};
 
 use super::*;
 
-fn slow(builder: WorldBuilder) -> Model {
-    builder.spot(2).workload(WorkloadSpec::deployment("slow", 4).stop(50 * SECOND)).build()
+fn slow() -> Model {
+    WorldBuilder::default().spot(2).workload(WorkloadSpec::deployment("slow", 4).stop(50 * SECOND)).build()
 }
 
 fn is_write(call: &Call) -> bool {
@@ -17,7 +17,7 @@ fn is_write(call: &Call) -> bool {
 
 #[test]
 fn what_is_refused_is_not_asked_for_again_and_again_at_full_speed() {
-    let model = slow(WorldBuilder::default());
+    let model = slow();
     model.with(|world| {
         world.interrupt("spot-1", Reclaim::Terminate).unwrap();
         world.later(10 * SECOND, |world| {
@@ -31,21 +31,8 @@ fn what_is_refused_is_not_asked_for_again_and_again_at_full_speed() {
 }
 
 #[test]
-fn a_view_that_lags_has_nothing_written_twice() {
-    let model = slow(WorldBuilder::new(Settings { view_lag: 3 * SECOND, ..Settings::default() }));
-    model.with(|world| {
-        world.interrupt("spot-1", Reclaim::Terminate).unwrap();
-        world.later(10 * SECOND, take_off);
-    });
-    let _notes = answering(&model, &settings(), 40 * SECOND);
-    assert!(node(&model, "spot-1").unschedulable);
-    let writes = calls(&model, is_write);
-    assert!(writes < 5, "the claim, what was put back, and conflicts: {writes}");
-}
-
-#[test]
 fn a_write_that_hangs_costs_little_of_the_time_that_is_left() {
-    let model = slow(WorldBuilder::default());
+    let model = slow();
     model.with(|world| {
         world.fault_when(1, Fault::Hang, is_claim);
         world.interrupt("spot-1", Reclaim::Terminate).unwrap();

@@ -36,12 +36,12 @@ fn a_node_that_comes_back_is_uncordoned_whether_its_machine_booted_or_went_on() 
 fn a_node_is_not_uncordoned_before_its_machine_was_taken() {
     let model = two();
     model.with(|world| {
-        world.interrupt("spot-1", Reclaim::Stop).unwrap();
-        // its kubelet is late once
+        // it goes a little later than announced, and its kubelet is late once
+        warn(world, "spot-1", 2 * MINUTE);
         world.later(MINUTE, |world| world.set_kubelet("spot-1", false));
         world.later(MINUTE + 10 * SECOND, |world| world.set_kubelet("spot-1", true));
     });
-    let notes = answering(&model, &settings(), 150 * SECOND);
+    let notes = answering(&model, &settings(), 3 * MINUTE);
     assert_eq!(notes.returned(), [""; 0]);
     assert!(node(&model, "spot-1").unschedulable);
 }
@@ -87,7 +87,7 @@ fn a_notice_is_answered_though_the_cloud_is_slow_to_tell_whether_the_last_one_is
     model.with(|world| {
         warn(world, "spot-1", 2 * MINUTE);
         world.later(11 * MINUTE, |world| {
-            world.fault_when(9, Fault::Hang, |call| matches!(call, Call::InstanceState(_)))
+            world.fault_when(9, Fault::Hang, |call| matches!(call, Call::InstanceState(_)));
         });
         world.later(12 * MINUTE + 3 * SECOND, |world| warn(world, "spot-1", 2 * MINUTE));
     });
@@ -101,7 +101,7 @@ fn an_opt_out_does_not_keep_a_drained_node_s_taint_off() {
     let model = WorldBuilder::default().spot(2).workload(WorkloadSpec::deployment("slow", 4).stop(50 * SECOND)).build();
     model.with(|world| {
         world.edit_node("spot-1", |node| {
-            drop(node.annotations.insert(key::DO_NOT_DISRUPT.to_owned(), "true".to_owned()))
+            drop(node.annotations.insert(key::DO_NOT_DISRUPT.to_owned(), "true".to_owned()));
         });
         world.interrupt("spot-1", Reclaim::Terminate).unwrap();
         world.later(20 * SECOND, take_off);
