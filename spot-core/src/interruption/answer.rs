@@ -26,6 +26,9 @@ const HOOK_MARGIN: Duration = Duration::from_secs(10);
 const LATE_CHANGE: Duration = Duration::from_mins(2);
 /// How long a notice of a machine without a node is delivered again and again: a node registers within a minute or so.
 const UNKNOWN_FOR: Duration = Duration::from_mins(2);
+/// How long a machine that a group has launched may take to become a node: as long as cluster-autoscaler gives it
+/// (`--max-node-provision-time`).
+const JOINING_FOR: Duration = Duration::from_mins(15);
 
 /// One moment, by both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +109,10 @@ pub fn answer(notice: &Notice, node: &NodeSnapshot, settings: &InterruptionSetti
 #[must_use]
 pub fn may_be_known_later(notice: &Notice, now: Timestamp) -> bool {
     match notice.announcement {
-        // That node is still to come.
-        Announcement::LaunchAction { until } => left(notice, until, now) > Duration::ZERO,
+        // That node is still to come; if it does not, the hook ends by itself, which is what it is for.
+        Announcement::LaunchAction { until } => {
+            left(notice, until, now) > Duration::ZERO && elapsed(notice.sent, now) < JOINING_FOR
+        }
         Announcement::Interruption { .. }
         | Announcement::Rebalance
         | Announcement::ScheduledChange { .. }

@@ -212,9 +212,9 @@ impl<'a> Driver<'a> {
             }
             Event::Free(node) => self.free(&node),
             Event::Returned(node) => {
-                self.free(&node);
+                self.free(&node.uid);
                 // Beside whatever comes next: who answers slowly must not hold a notice up.
-                if !self.cases.contains_key(&node) {
+                if !self.cases.contains_key(&node.uid) {
                     self.begin(self.own.attach(self.stop, self.sight.clone(), node));
                 }
             }
@@ -298,7 +298,7 @@ impl<'a> Driver<'a> {
         // A planned retirement of this very node goes on until it is taken over: held back, it would let go of the node
         // for a moment.
         if node.claim().of(node.uid.as_str()).is_none_or(|claim| claim.owner == Owner::Interruption) {
-            self.own.hold_for(notice.announcement.kind());
+            self.own.hold_for(origin(notice));
         }
         let Limits { until, delete_blocked, force } = limits;
         match self.cases.get(&node.uid) {
@@ -369,9 +369,10 @@ impl<'a> Driver<'a> {
         awaited: Option<Awaited>,
     ) -> Result<(), RunError> {
         let Some(Case { emptying, .. }) = self.cases.remove(&node.uid) else { return Ok(()) };
-        let kind = emptying.origin.get().kind;
+        let origin = emptying.origin.get();
+        let kind = origin.kind;
         if !cordoned {
-            self.own.hold_for(kind);
+            self.own.hold_for(origin);
         }
         let handled = match end {
             // What was begun goes on in the next process.

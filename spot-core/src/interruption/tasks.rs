@@ -74,7 +74,7 @@ pub(super) enum Event {
     /// A node is not written any more.
     Free(Uid),
     /// The same, and nothing of ours is on it.
-    Returned(Uid),
+    Returned(Arc<NodeSnapshot>),
     /// Nothing that matters to it.
     Nothing,
     /// Somebody else leads.
@@ -190,9 +190,10 @@ impl Interruptions {
             let target = Target { node: snapshot, machine: Machine::Instance(instance.clone()), group: None };
             let gate = async {
                 if !cordoned {
-                    let Origin { kind, sent } = origin.get();
+                    let origin = origin.get();
+                    let Origin { kind, sent } = origin;
                     self.tell(Told::Cordoned { node: node.clone(), kind, after: self.since(sent) });
-                    self.hold_for(kind);
+                    self.hold_for(origin);
                 }
                 cordoned = true;
                 outstanding = None;
@@ -346,21 +347,20 @@ impl Interruptions {
     /// Takes everything of ours off a node whose machine is back.
     pub(super) async fn release(&self, stop: &Stop, sight: Sight, node: NodeRef, why: &'static str) -> Event {
         let Some(live) = sight.get() else { return Event::Free(node.uid) };
+        let Some(claimed) = live.view().node(node.uid.as_str()).map(Arc::clone) else { return Event::Free(node.uid) };
         let brief = self.brief();
         let retirer = Retirer { settings: &brief, ..self.retirer(&*live, stop) };
         if retirer.release(&node, &Owner::Interruption, None, BackingOff::No).await == Freed::Done {
-            self.tell(Told::Returned { node: node.clone(), why });
-            return Event::Returned(node.uid);
+            self.tell(Told::Returned { node, why });
+            return Event::Returned(claimed);
         }
         Event::Free(node.uid)
     }
 
-    /// Has load balancers take a machine back.
-    pub(super) async fn attach(&self, stop: &Stop, sight: Sight, node: Uid) -> Event {
-        let Some(live) = sight.get() else { return Event::Nothing };
-        let node = live.view().node(node.as_str()).map(Arc::clone);
-        if let Some(node) = node {
-            self.retirer(&*live, stop).attach(&node, Lane::Forced).await;
+    /// Has the cloud take back what was done for the deletion of a machine that stays, as the node's claim recorded it.
+    pub(super) async fn attach(&self, stop: &Stop, sight: Sight, claimed: Arc<NodeSnapshot>) -> Event {
+        if let Some(live) = sight.get() {
+            self.retirer(&*live, stop).attach(&claimed, Lane::Forced).await;
         }
         Event::Nothing
     }
@@ -397,21 +397,24 @@ impl Interruptions {
         }
     }
 
-    /// Holds planned work back for a while from now on, if spot capacity is being taken back.
-    pub(super) fn hold_for(&self, kind: NoticeKind) {
+    /// Holds planned work back for a while, if spot capacity is being taken back.
+    pub(super) fn hold_for(&self, origin: Origin) {
+        let Origin { kind, sent } = origin;
         if kind == NoticeKind::Interruption {
             let clock = &self.ports.clock;
-            let now = Moment { wall: clock.now(), instant: clock.instant() };
-            self.hold(now.wall, now);
+            self.hold(sent, Moment { wall: clock.now(), instant: clock.instant() });
         }
     }
 
     /// Holds planned work back for a while since then.
     pub(super) fn hold(&self, since: Timestamp, now: Moment) {
         let left = self.settings.pause_migration_for.saturating_sub(elapsed(since, now.wall));
+        if left == Duration::ZERO {
+            return;
+        }
         let held = self.hold.until(now.instant).is_some();
         self.hold.hold(now.instant + left);
-        if !held && left > Duration::ZERO {
+        if !held {
             self.tell(Told::Held { until: now.wall.saturating_add(left).unwrap_or(now.wall) });
         }
     }

@@ -72,7 +72,8 @@ impl Run<'_> {
         let Some(now) = retirer.timed(&reference, Step::Release, release, halted).await? else { return Ok(()) };
         if record::ours(&now, &Owner::Interruption).is_none() {
             self.tell(&Progress::Interruption(Told::Returned { node: reference, why }));
-            retirer.attach(&now, Lane::Planned).await;
+            // As the claim recorded it, which is off by now.
+            retirer.attach(node, Lane::Planned).await;
         }
         Ok(())
     }

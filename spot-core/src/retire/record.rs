@@ -140,8 +140,8 @@ pub(super) fn seizing(
         own_pod_left: false,
         restored: resumed.is_some_and(|claim| claim.restored) || lost_its_taint(node, &Owner::Interruption),
         until: match (resumed.and_then(|claim| claim.until), until) {
-            (Some(before), Some(until)) if before > now => Some(before.min(until)),
-            // That time has passed, and nothing happened.
+            (Some(before), Some(until)) if taint && before > now => Some(before.min(until)),
+            // That time has passed, and nothing happened; or it was that of an earlier process's own drain.
             (before, until) => until.or(before),
         },
         fleet_before: listed.and_then(|claim| claim.fleet_before.clone()),

@@ -309,6 +309,21 @@ fn a_process_that_begins_while_spot_is_being_taken_back_holds_planned_work_as_th
     kept(&model, &invariants);
 }
 
+#[test]
+fn a_planned_retirement_goes_on_where_nothing_is_to_be_held_back() {
+    let model = WorldBuilder::default().on_demand(1).spot(3).deployment("web", 6).build();
+    model.with(|world| world.later(HOUR + 20 * SECOND, |world| drop(world.interrupt("spot-1", Reclaim::Terminate))));
+    let unheld = InterruptionSettings { pause_migration_for: Duration::ZERO, ..settings() };
+    let notes = both(&model, &planned(), &unheld, HOUR + 5 * MINUTE);
+    assert_eq!(notes.emptied(), [("spot-1".to_owned(), NoticeKind::Interruption)]);
+    assert!(!exists(&model, "od-1"));
+    let released = calls(
+        &model,
+        |call| matches!(call, Call::WriteNode { node, change } if &*node.name == "od-1" && change.unschedulable == Some(false)),
+    );
+    assert_eq!(released, 0, "it was on its way");
+}
+
 /// What is recorded as departing may be released all the same, when its deletion was not asked for in the end.
 #[test]
 fn a_notice_of_a_node_that_is_released_though_it_was_to_be_deleted_is_not_lost() {

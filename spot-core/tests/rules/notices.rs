@@ -119,6 +119,10 @@ fn a_machine_without_a_node_is_waited_for_two_minutes_and_a_new_one_as_long_as_i
     let launch = notice(Announcement::LaunchAction { until: noon() + secs(600) });
     assert!(may_be_known_later(&launch, noon() + secs(599)));
     assert!(!may_be_known_later(&launch, noon() + secs(600)));
+    // A hook can be kept for two days; that a machine never joins must end it.
+    let patient = notice(Announcement::LaunchAction { until: noon() + secs(172_800) });
+    assert!(may_be_known_later(&patient, noon() + secs(899)));
+    assert!(!may_be_known_later(&patient, noon() + secs(900)));
     for state in [MachineState::Up, MachineState::Down] {
         let change = notice(Announcement::StateChange(state));
         assert!(!may_be_known_later(&change, noon()), "{state:?}: the account has many machines that are not ours");
