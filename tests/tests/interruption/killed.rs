@@ -5,12 +5,14 @@ use std::{collections::BTreeSet, time::Duration};
 use kube::ResourceExt;
 use serde_json::json;
 use spot_tests::{
-    Machine, Migrator, Proxy, Verb, Workload, notice,
+    Entry, Machine, Migrator, Proxy, Verb, Workload,
+    control_plane::User,
+    notice,
     proxy::{Fault, Request},
     sqs::Hold,
 };
 
-use crate::{Cluster, END, evictions, interruption, is_cordoned};
+use crate::{Cluster, END, interruption, is_cordoned};
 
 /// A killed process's lease and its messages' visibility have to pass.
 const TAKEN_UP: Duration = Duration::from_mins(2);
@@ -92,8 +94,10 @@ impl Step {
         cluster.queue.deleted(&[message.to_owned()], TAKEN_UP).await;
         cluster.emptied(&self.node).await;
         let audit = cluster.world.audit().await;
-        let evicted = evictions(&audit);
-        assert!(self.pods.iter().all(|uid| evicted.contains_key(uid)), "{:?}, {evicted:?}", self.pods);
+        // An answer that the killed process did not live to see is not among those that succeeded.
+        let asked: BTreeSet<_> = audit.evictions_by(User::Migrator).filter_map(Entry::uid_precondition).collect();
+        assert!(self.pods.iter().all(|uid| asked.contains(uid.as_str())), "{:?}, {asked:?}", self.pods);
+        assert_eq!(audit.deletes_by(User::Migrator, "pods").count(), 0);
         let nodes = cluster.world.nodes().await;
         assert!(is_cordoned(&nodes[&self.node]) && !is_cordoned(&nodes["stays"]));
         next.terminate(END).await.assert_code(0);
