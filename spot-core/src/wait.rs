@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use futures::future::{self, Either};
 
+use crate::claim::InstanceId;
+use crate::cloud::InstanceState;
 use crate::error::{ErrorClass, PortError};
 use crate::ports::{Instant, Live, Ports};
 use crate::stop::Stop;
@@ -27,6 +29,16 @@ pub(crate) async fn within<T>(
         Either::Left((answer, _)) => answer,
         Either::Right(_) => Err(PortError::new(ErrorClass::Timeout, format!("{what}: no answer within the deadline"))),
     }
+}
+
+/// Where an instance is in its life, by the cloud's word within that time.
+pub(crate) async fn instance_state(
+    ports: &Ports,
+    instance: &InstanceId,
+    patience: Duration,
+) -> Result<InstanceState, PortError> {
+    let by = ports.clock.instant() + patience;
+    within(ports, by, "asking for the instance", ports.cloud.instance_state(instance, by)).await
 }
 
 /// Waits until the view has changed since `seen`, until a time, or until asked to stop, whichever comes first.

@@ -368,10 +368,7 @@ impl Interruptions {
     /// Releases a node whose machine ought to be gone for long, if the cloud says that it runs.
     pub(super) async fn ask_cloud(&self, stop: &Stop, sight: Sight, node: NodeRef, machine: Machine) -> Event {
         let Machine::Instance(instance) = machine else { return Event::Free(node.uid) };
-        let by = self.ports.clock.instant() + BRIEFLY;
-        let state =
-            within(&self.ports, by, "asking for the instance", self.ports.cloud.instance_state(&instance, by)).await;
-        match state {
+        match wait::instance_state(&self.ports, &instance, BRIEFLY).await {
             Ok(InstanceState::Running) => return self.release(stop, sight, node, "its machine was not taken").await,
             Ok(InstanceState::ShuttingDown | InstanceState::Held(_) | InstanceState::Gone) => {}
             Err(error) => self.note(Some(&node), Err(error)),

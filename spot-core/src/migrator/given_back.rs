@@ -13,7 +13,7 @@ use crate::node::NodeSnapshot;
 use crate::ports::{Lane, NodeChange};
 use crate::progress::{Halted, Progress, Step};
 use crate::retire::record;
-use crate::wait::{REQUEST, within};
+use crate::wait::{self, REQUEST};
 
 impl Run<'_> {
     /// Takes everything of ours off nodes whose machines are back or were never taken, and soft taints whose time is
@@ -49,9 +49,7 @@ impl Run<'_> {
     /// Whether the cloud says that a machine which ought to be gone runs.
     async fn runs(&self, node: &NodeSnapshot, machine: &Machine) -> Result<bool, RunError> {
         let Machine::Instance(instance) = machine else { return Ok(false) };
-        let by = self.ports.clock.instant() + REQUEST;
-        let state = self.ports.cloud.instance_state(instance, by);
-        match within(self.ports, by, "asking for the instance", state).await {
+        match wait::instance_state(self.ports, instance, REQUEST).await {
             Ok(state) => Ok(state == InstanceState::Running),
             Err(error) if error.class == ErrorClass::NotLeader => Err(run_error(error, RunError::Cloud)),
             Err(error) => {

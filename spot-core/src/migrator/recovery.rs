@@ -19,7 +19,7 @@ use crate::ports::Lane;
 use crate::progress::{Halted, Outcome, Progress, Step};
 use crate::retire::release::{BackingOff, Freed};
 use crate::retire::{End, Purpose, Retirement, Target, record};
-use crate::wait::{REQUEST, within};
+use crate::wait::{self, REQUEST};
 
 /// How late a cloud may tell that an instance is on its way out: EC2 was seen to be half a minute behind.
 const TELLING: Duration = Duration::from_mins(1);
@@ -168,8 +168,7 @@ impl Run<'_> {
         let told = ports.clock.instant() + TELLING;
         loop {
             let now = ports.clock.instant();
-            let by = now + REQUEST;
-            match within(ports, by, "asking for the instance", ports.cloud.instance_state(instance, by)).await {
+            match wait::instance_state(ports, instance, REQUEST).await {
                 Ok(InstanceState::Running) if now >= told => return Ok(false),
                 // It is followed, then, as far as that goes.
                 Ok(InstanceState::Running) if self.stop.is_set() => return Ok(true),

@@ -72,9 +72,7 @@ impl Job<'_> {
     }
 
     async fn state_of(&self, instance: &InstanceId) -> Result<InstanceState, PortError> {
-        let ports = self.retirer.ports;
-        let by = ports.clock.instant() + REQUEST;
-        within(ports, by, "asking for the instance", ports.cloud.instance_state(instance, by)).await
+        wait::instance_state(self.retirer.ports, instance, REQUEST).await
     }
 
     /// Deletes a Node object whose machine is gone, unless another machine has taken it over.
