@@ -25,6 +25,7 @@ pub mod observers;
 pub mod operator;
 pub mod output;
 pub mod plan;
+pub mod program;
 pub mod provider;
 pub mod rights;
 pub mod run;
