@@ -42,6 +42,33 @@ impl Action {
         ) {
             return "deploy/iam/interruptions.json";
         }
+        if matches!(
+            self,
+            Self::DescribeLaunchTemplates
+                | Self::DescribeLaunchTemplateVersions
+                | Self::CreateLaunchTemplate
+                | Self::CreateLaunchTemplateVersion
+                | Self::DeleteLaunchTemplate
+                | Self::DeleteLaunchTemplateVersions
+                | Self::RequestSpotFleet
+                | Self::CancelSpotFleetRequests
+                | Self::DescribeSpotFleetRequestHistory
+                | Self::DescribeSpotPriceHistory
+                | Self::DescribeSubnets
+                | Self::DescribeSecurityGroups
+                | Self::DescribeImages
+                | Self::DescribeInstanceTypes
+                | Self::DescribeKeyPairs
+                | Self::RunInstances
+                | Self::GetInstanceProfile
+                | Self::GetRole
+                | Self::ListAttachedRolePolicies
+                | Self::CreateRole
+                | Self::AttachRolePolicy
+                | Self::CreateServiceLinkedRole
+        ) {
+            return "deploy/iam/spot-fleet.json";
+        }
         "deploy/iam/spot-migrator.json"
     }
 }
@@ -100,6 +127,50 @@ actions! {
     RegisterInstancesWithLoadBalancer = "elasticloadbalancing:RegisterInstancesWithLoadBalancer", Write;
     /// Puts an instance that stays back into a target group.
     RegisterTargets = "elasticloadbalancing:RegisterTargets", Write;
+    /// Launch templates of pools.
+    DescribeLaunchTemplates = "ec2:DescribeLaunchTemplates", Read;
+    /// Their versions.
+    DescribeLaunchTemplateVersions = "ec2:DescribeLaunchTemplateVersions", Read;
+    /// Makes the launch template of a pool.
+    CreateLaunchTemplate = "ec2:CreateLaunchTemplate", Write;
+    /// Makes another version of it.
+    CreateLaunchTemplateVersion = "ec2:CreateLaunchTemplateVersion", Write;
+    /// Deletes the launch template of a pool that is gone.
+    DeleteLaunchTemplate = "ec2:DeleteLaunchTemplate", Write;
+    /// Deletes versions that no fleet launches any more.
+    DeleteLaunchTemplateVersions = "ec2:DeleteLaunchTemplateVersions", Write;
+    /// Makes the fleet of a pool.
+    RequestSpotFleet = "ec2:RequestSpotFleet", Write;
+    /// Ends the fleet of a pool.
+    CancelSpotFleetRequests = "ec2:CancelSpotFleetRequests", Write;
+    /// What a fleet says of its failures.
+    DescribeSpotFleetRequestHistory = "ec2:DescribeSpotFleetRequestHistory", Read;
+    /// What spot capacity costs.
+    DescribeSpotPriceHistory = "ec2:DescribeSpotPriceHistory", Read;
+    /// Whether a pool's subnets are there, and in one network.
+    DescribeSubnets = "ec2:DescribeSubnets", Read;
+    /// Whether a pool's security groups are there, and in the network of its subnets.
+    DescribeSecurityGroups = "ec2:DescribeSecurityGroups", Read;
+    /// Whether a pool's AMI is there, and what its root device is.
+    DescribeImages = "ec2:DescribeImages", Read;
+    /// Whether a pool's instance types are there, and run its AMI.
+    DescribeInstanceTypes = "ec2:DescribeInstanceTypes", Read;
+    /// Whether a pool's SSH key is there.
+    DescribeKeyPairs = "ec2:DescribeKeyPairs", Read;
+    /// Whether EC2 would launch what a pool's launch template says: only ever a dry run.
+    RunInstances = "ec2:RunInstances", Write;
+    /// Whether a pool's instance profile is there.
+    GetInstanceProfile = "iam:GetInstanceProfile", Read;
+    /// Whether the role of Spot Fleet is there, and whom it trusts.
+    GetRole = "iam:GetRole", Read;
+    /// Whether the role of Spot Fleet may do what it has to.
+    ListAttachedRolePolicies = "iam:ListAttachedRolePolicies", Read;
+    /// Makes the role of Spot Fleet.
+    CreateRole = "iam:CreateRole", Write;
+    /// Gives the role of Spot Fleet its rights.
+    AttachRolePolicy = "iam:AttachRolePolicy", Write;
+    /// Makes the roles that EC2 Spot and Spot Fleet use by themselves.
+    CreateServiceLinkedRole = "iam:CreateServiceLinkedRole", Write;
     /// Whether the queue of notices is there, and where.
     GetQueueAttributes = "sqs:GetQueueAttributes", Read;
     /// Reads the queue, and keeps what was read from others for a while.

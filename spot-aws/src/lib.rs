@@ -13,7 +13,7 @@
 //! Notices of machines, which the core answers, come with feature `queue` from an SQS queue of the cluster, with feature
 //! `imds` from the metadata service of the machine itself.
 //!
-//! What it is not, yet: node pools are not here.
+//! Node pools backed by Spot Fleet come with feature `fleet`.
 //!
 //! A future of the provider may be dropped at any time. A request that was under way may still take effect; what it did
 //! is found out by the next call, from the real state of instance, group and fleet.
@@ -26,6 +26,8 @@ mod check;
 mod client;
 #[cfg(any(feature = "ec2", feature = "queue"))]
 mod error;
+#[cfg(feature = "fleet")]
+pub mod fleet;
 #[cfg(any(feature = "queue", feature = "imds"))]
 pub mod interruption;
 #[cfg(feature = "ec2")]

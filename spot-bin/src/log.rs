@@ -1,6 +1,7 @@
 //! What the core reports, as log lines: one for each step, with its fields.
 
 mod interruption;
+mod pool;
 mod problems;
 
 use jiff::Timestamp;
@@ -80,6 +81,7 @@ impl Observer for Log {
             Progress::RunEnded { report } => ended(report),
             Progress::RunFailed { class, why } => error!(class = class.as_str(), why, "run failed"),
             Progress::Interruption(told) => self.interruptions.tell(at, told),
+            Progress::Pool(told) => pool::tell(told),
             Progress::NextRun { at } => info!(%at, "next run"),
         }
     }

@@ -244,6 +244,7 @@ impl Observer for Metrics {
             Progress::NextRun { at } => self.next_run.set(seconds(*at)),
             Progress::Interruption(told) => self.interruptions.observe(at, told),
             Progress::WouldRetire { .. }
+            | Progress::Pool(_)
             | Progress::Refused { .. }
             | Progress::Waiting { .. }
             | Progress::Exposed { .. }

@@ -49,6 +49,7 @@ pub mod model;
 pub mod node;
 pub mod placement;
 pub mod pod;
+pub mod pool;
 pub mod ports;
 pub mod progress;
 pub mod reason;

@@ -13,6 +13,7 @@ use crate::exposure::Exposed;
 use crate::interruption::Told;
 use crate::node::NodeRef;
 use crate::pod::PodRef;
+use crate::pool;
 use crate::reason::{Reason, ReasonKind};
 
 /// The steps of a retirement, and of the run around it.
@@ -323,6 +324,8 @@ pub enum Progress {
     },
     /// Something happened in answer to a notice.
     Interruption(Told),
+    /// Something happened to a node pool.
+    Pool(pool::Told),
     /// When the next run begins.
     NextRun {
         /// Then.

@@ -281,6 +281,7 @@ impl Observer for Events {
             | Progress::Problem { .. }
             | Progress::RunEnded { .. }
             | Progress::RunFailed { .. }
+            | Progress::Pool(_)
             | Progress::NextRun { .. } => {}
         }
     }

@@ -298,6 +298,7 @@ impl Told {
             | Progress::StepStarted { .. }
             | Progress::StepHalted { .. }
             | Progress::Interruption(_)
+            | Progress::Pool(_)
             | Progress::WouldRetire { .. } => return None,
             Progress::StepDone { node, step, took } => {
                 let evictions = (*step == Step::Drain).then(|| self.draining.remove(&node.name).unwrap_or_default());
