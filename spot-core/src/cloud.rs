@@ -53,9 +53,27 @@ pub struct CloudFacts {
     /// Asked by key alone and never gone through, so that its order can't be seen. Of 100,000 nodes each is asked for in
     /// every judgement: an ordered map would take half of that time.
     by_node: HashMap<Uid, CloudFact>,
+    pending_spot: u32,
 }
 
 impl CloudFacts {
+    /// The same, with the capacity that fleets of the cluster still launch on spot.
+    #[must_use]
+    pub fn with_pending_spot(self, units: u32) -> Self {
+        Self { pending_spot: units, ..self }
+    }
+
+    /// How much spot capacity the cluster's own fleets were asked for and have not launched yet, in their units; zero
+    /// where none is pending, and where it could not be asked.
+    ///
+    /// A migration takes it for room on spot that is not seen yet: though no spot node is known, it retires as many
+    /// nodes at once as its budgets say, and not one that is to show whether spot has room. What has been launched and has
+    /// not joined is neither pending nor known.
+    #[must_use]
+    pub fn pending_spot(&self) -> u32 {
+        self.pending_spot
+    }
+
     /// What it says of this node.
     #[must_use]
     pub fn of(&self, uid: &str) -> Option<&CloudFact> {
@@ -71,7 +89,7 @@ impl CloudFacts {
 
 impl FromIterator<(Uid, CloudFact)> for CloudFacts {
     fn from_iter<I: IntoIterator<Item = (Uid, CloudFact)>>(facts: I) -> Self {
-        Self { by_node: facts.into_iter().collect() }
+        Self { by_node: facts.into_iter().collect(), pending_spot: 0 }
     }
 }
 

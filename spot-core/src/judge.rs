@@ -261,7 +261,8 @@ impl<'a, N: Node> Judgement<'a, N> {
     /// The eligible nodes in order, as many as budgets and groups leave room for.
     fn choose(&self) -> Vec<&'a N> {
         // Where it is unknown whether spot has room, one node shows it.
-        let at_once = if self.tally.spot.is_empty() { 1 } else { self.policy.budgets.at_once };
+        let unknown = self.tally.spot.is_empty() && self.facts.cloud.pending_spot() == 0;
+        let at_once = if unknown { 1 } else { self.policy.budgets.at_once };
         let budgets = &self.policy.budgets;
         let begun = self.facts.run.begun;
         let mut room = budgets.per_run.map_or(at_once, |limit| at_once.min(limit.saturating_sub(begun)));

@@ -67,6 +67,15 @@ fn one_goes_alone_while_no_spot_node_is_known() {
 }
 
 #[test]
+fn as_many_go_as_are_allowed_while_fleets_still_launch_spot_though_none_is_known() {
+    let mut scene = on_demand(4);
+    scene.policy.budgets.at_once = 3;
+    scene.fact("sp-1").class = Class::Unknown;
+    scene.pending_spot = 1;
+    assert_eq!(scene.batch(), ["od-1", "od-2", "od-3"]);
+}
+
+#[test]
 fn a_claim_that_is_open_holds_its_place() {
     let mut scene = on_demand(5);
     scene.policy.budgets.at_once = 3;
@@ -257,10 +266,11 @@ fn scenes() -> impl Strategy<Value = Scene> {
     let own = prop_oneof![4 => Just(Owner::Migrator), 1 => Just(Owner::Interruption)];
     let attributes = prop::collection::vec((class, step, own, membership, troubled, troubled), 7);
     let limits = (1_usize..5, proptest::option::of(0_usize..6), proptest::option::of(0_u32..6), 0_usize..4);
-    let done = (0_usize..3, 0_u32..3, any::<bool>(), 0_u32..4);
+    let pending = prop_oneof![2 => Just(0), 1 => 1_u32..9];
+    let done = (0_usize..3, 0_u32..3, any::<bool>(), pending, 0_u32..4);
     (nodes(0..=7), attributes, limits, done).prop_map(|(nodes, attributes, limits, done)| {
         let mut scene = Scene::empty();
-        let (begun, retired, spot, floor) = done;
+        let (begun, retired, spot, pending, floor) = done;
         for (mut node, (class, step, owner, of, not_ready, opted_out)) in nodes.into_iter().zip(attributes) {
             if let Some(step) = step {
                 let uid = node.uid.clone();
@@ -280,6 +290,7 @@ fn scenes() -> impl Strategy<Value = Scene> {
         if spot {
             scene.put(node("sp-1"), Class::Spot);
         }
+        scene.pending_spot = pending;
         let budgets = &mut scene.policy.budgets;
         (budgets.at_once, budgets.per_run, budgets.per_day, budgets.min_remaining) = limits;
         scene.run.begun = begun;
@@ -298,7 +309,7 @@ fn may_go_together(scene: &Scene, names: &[String]) -> bool {
     let budgets = &scene.policy.budgets;
     let chosen: Vec<_> = scene.nodes.iter().filter(|node| names.iter().any(|name| **name == *node.name)).collect();
     let any_spot = scene.cloud.values().any(|fact| fact.class == Class::Spot);
-    let at_once = if any_spot { budgets.at_once } else { 1 };
+    let at_once = if any_spot || scene.pending_spot > 0 { budgets.at_once } else { 1 };
     let open = scene.nodes.iter().filter(|node| is_open(node)).count();
     let new = chosen.iter().filter(|node| !is_open(node)).count();
     let left = scene.nodes.iter().filter(|node| {

@@ -21,6 +21,8 @@ use super::build::{fact, labelled, node, noon, secs, uid};
 pub(crate) struct Scene {
     pub(crate) nodes: Vec<NodeSnapshot>,
     pub(crate) cloud: BTreeMap<Uid, CloudFact>,
+    /// What fleets still launch.
+    pub(crate) pending_spot: u32,
     pub(crate) view: View,
     pub(crate) memory: Memory,
     pub(crate) run: RunFacts,
@@ -42,6 +44,7 @@ impl Scene {
         Self {
             nodes: Vec::new(),
             cloud: BTreeMap::new(),
+            pending_spot: 0,
             view: View::default(),
             memory: Memory::default(),
             run: RunFacts::default(),
@@ -85,7 +88,7 @@ impl Scene {
     }
 
     pub(crate) fn judged<T>(&self, look: impl FnOnce(&Judgement<'_, NodeSnapshot>) -> T) -> T {
-        let cloud: CloudFacts = self.cloud.clone().into_iter().collect();
+        let cloud = CloudFacts::from_iter(self.cloud.clone()).with_pending_spot(self.pending_spot);
         let facts = Facts { view: &self.view, cloud: &cloud, memory: &self.memory, run: &self.run };
         look(&judge(&self.nodes, &facts, &self.policy, self.now))
     }
