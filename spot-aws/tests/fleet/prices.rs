@@ -1,0 +1,101 @@
+//! On-demand prices: what is shipped, what is read, and what is not guessed.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use spot_aws::fleet::{Prices, PricesError};
+
+/// The table that is shipped, as a text.
+const SHIPPED: &str = include_str!("../../src/fleet/prices/on_demand.tsv");
+
+#[test]
+fn every_line_of_the_shipped_table_is_read() {
+    assert_eq!(Prices::parse(SHIPPED), Ok(Prices::shipped()));
+    let lines: Vec<_> = SHIPPED.lines().filter(|line| !line.starts_with('#')).collect();
+    for line in &lines {
+        let [region, kind, price] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let dollars: f64 = price.parse().unwrap();
+        assert_eq!(Prices::shipped().on_demand(region, kind), Some(dollars), "{line}");
+        assert!(dollars < 1_000.0, "{line}");
+    }
+    assert!(lines.len() > 500 && lines.is_sorted(), "{} lines", lines.len());
+}
+
+#[test]
+fn the_shipped_table_says_of_where_and_when_it_is_and_whose() {
+    let head: Vec<_> = SHIPPED.lines().take_while(|line| line.starts_with('#')).collect();
+    for word in ["Linux", "shared tenancy", "dollars an hour", "Region: us-east-1", "As of: 20", "Source: ", "https://"]
+    {
+        assert!(head.iter().any(|line| line.contains(word)), "{word}");
+    }
+}
+
+#[test]
+fn common_types_have_their_price_where_the_table_has_the_region_and_none_elsewhere() {
+    let prices = Prices::shipped();
+    for (kind, dollars) in [("m5.large", 0.096), ("c5.xlarge", 0.17), ("r5.2xlarge", 0.504), ("t3.medium", 0.0416)] {
+        assert_eq!(prices.on_demand("us-east-1", kind), Some(dollars), "{kind}");
+        assert_eq!(prices.on_demand("eu-west-1", kind), None, "{kind}");
+    }
+    assert_eq!(prices.on_demand("us-east-1", "m99.large"), None);
+    assert_eq!(prices.on_demand("", ""), None);
+}
+
+#[test]
+fn a_table_is_read_with_commas_and_with_tabs() {
+    let text = "\u{feff}# ours\r\n\r\neu-west-1,m5.large, 0.107\r\n  eu-west-1\tc5.large\t0.096 \n  # more\nus-gov-west-1,m5.metal,5";
+    let prices = Prices::parse(text).unwrap();
+    assert_eq!(prices.on_demand("eu-west-1", "m5.large"), Some(0.107));
+    assert_eq!(prices.on_demand("eu-west-1", "c5.large"), Some(0.096));
+    assert_eq!(prices.on_demand("us-gov-west-1", "m5.metal"), Some(5.0));
+    assert_eq!(Prices::parse(""), Ok(Prices::default()));
+}
+
+#[test]
+fn what_is_no_price_is_refused_with_its_line_and_the_remedy() {
+    let line = "# head\neu-west-1,m5.large,0.107\n";
+    for (wrong, said) in [
+        ("eu-west-1,m5.xlarge", "line 3 has 2 columns: write region, instance type and dollars an hour"),
+        ("eu-west-1;m5.xlarge;0.2", "line 3 has 1 columns"),
+        ("eu-west-1,m5.xlarge,0.2,", "line 3 has 4 columns"),
+        ("eu-west-1,m5.xlarge,0,2", "line 3 has 4 columns"),
+        ("region,instance type,USD", r#"line 3: "region" is no region: write one as in "eu-west-1""#),
+        ("eu-west-1,m5,0.2", r#"line 3: "m5" is no instance type: write one as in "m5.large""#),
+        ("eu-west-1,M5.large,0.2", r#""M5.large" is no instance type"#),
+        ("eu-west-1,m5.large,0.107", "line 3 gives a price of m5.large in eu-west-1 that was given before"),
+    ] {
+        let error = Prices::parse(&format!("{line}{wrong}\n")).unwrap_err().to_string();
+        assert!(error.contains(said), "{wrong}: {error}");
+    }
+    for wrong in ["0", "0.0", "-1", "+1", "$1", "1e3", "inf", "NaN", "", ".", "1.2.3", "0x1"] {
+        let error = Prices::parse(&format!("{line}eu-west-1,m5.xlarge,{wrong}")).unwrap_err();
+        assert_eq!(error, PricesError::Price { line: 3, text: wrong.to_owned() });
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_what_is_read(
+        rows in prop::collection::btree_map(("[a-z]{2}-[a-z]{4}-[1-9]", "[a-z][0-9][a-z]?\\.[a-z0-9]{1,8}"), 1_u32..9_999_999, 0..40),
+        tabs in any::<bool>(),
+        other in ("[a-z]{2}-[a-z]{4}-[1-9]", "[a-z][0-9]\\.[a-z]{1,8}"),
+    ) {
+        let rows: BTreeMap<_, _> = rows.into_iter().map(|(key, micros)| (key, f64::from(micros) / 1e6)).collect();
+        let mark = if tabs { '\t' } else { ',' };
+        let line = |((region, kind), price): (&(String, String), &f64)| format!("{region}{mark}{kind}{mark}{price}\n");
+        let prices = Prices::parse(&rows.iter().map(line).collect::<String>()).unwrap();
+        for ((region, kind), price) in &rows {
+            prop_assert_eq!(prices.on_demand(region, kind), Some(*price));
+        }
+        prop_assert_eq!(prices.on_demand(&other.0, &other.1), rows.get(&other).copied());
+    }
+
+    #[test]
+    fn no_text_makes_it_panic_and_an_error_names_a_line_that_is_there(text in "[a-z0-9.,\t\n#-]{0,60}") {
+        if let Err(error) = Prices::parse(&text) {
+            let said = error.to_string();
+            let number = said.trim_start_matches("line ").split([' ', ':']).next().unwrap().parse::<usize>().unwrap();
+            prop_assert!((1..=text.lines().count()).contains(&number), "{}", said);
+        }
+    }
+}
