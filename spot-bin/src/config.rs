@@ -10,17 +10,18 @@
 //! Nothing is read here but what is passed in: the caller opens the file and hands over the environment. Every problem
 //! that can be found is reported at once, with its place, the reason and the remedy.
 
-mod file;
-mod key;
-mod lapse;
+pub(crate) mod check;
+pub(crate) mod file;
+pub(crate) mod key;
+pub(crate) mod lapse;
 #[cfg(test)]
-mod manual;
-mod problem;
+pub(crate) mod manual;
+pub(crate) mod problem;
 mod queue;
-mod reader;
+pub(crate) mod reader;
 #[cfg(test)]
 mod tests;
-mod tree;
+pub(crate) mod tree;
 mod validation;
 
 use std::{
@@ -194,7 +195,7 @@ pub enum ProvisionedNodes {
 /// A class that a label can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-enum CapacityClass {
+pub(crate) enum CapacityClass {
     Spot,
     OnDemand,
     Reserved,
@@ -359,7 +360,7 @@ impl Config {
         flags: &BTreeMap<String, String>,
     ) -> Result<Self, ConfigError> {
         let (name, text) = file.unzip();
-        let fail = |problems| ConfigError::new(name.unwrap_or_default(), problems);
+        let fail = |problems| ConfigError::new("configuration", name.unwrap_or_default(), problems);
 
         let (mut tree, mut problems) = match text.map(Tree::parse) {
             None => (Tree::default(), Vec::new()),
@@ -367,8 +368,8 @@ impl Config {
             Some(Err(problem)) => return Err(fail(vec![problem])),
         };
         if text.is_some() {
-            problems.extend(format_problems(&tree));
-            let (_, refused) = reader::read::<File>(&mut tree, key::elsewhere);
+            problems.extend(format_problems(&tree, "SpotMigratorConfiguration"));
+            let (_, refused) = reader::read::<File>(&mut tree, |name| key::elsewhere(name, key::keys()));
             problems.extend(refused);
         }
 
@@ -378,7 +379,7 @@ impl Config {
         let mut environment: Vec<_> = environment.into_iter().collect();
         environment.sort();
         problems.extend(key::override_keys(&mut tree, environment.into_iter(), flags));
-        let (effective, refused) = reader::read::<File>(&mut tree, key::elsewhere);
+        let (effective, refused) = reader::read::<File>(&mut tree, |name| key::elsewhere(name, key::keys()));
         problems.extend(refused);
 
         validation::validate(effective, &tree, problems).map_err(fail)
@@ -424,8 +425,8 @@ impl From<Weekday> for Day {
 }
 
 /// What a file lacks that must say which format it has.
-fn format_problems(tree: &Tree) -> Vec<Problem> {
-    let wanted = [("apiVersion", "spot-migrator.io/v1alpha1"), ("kind", "SpotMigratorConfiguration")];
+pub(crate) fn format_problems(tree: &Tree, kind: &str) -> Vec<Problem> {
+    let wanted = [("apiVersion", "spot-migrator.io/v1alpha1"), ("kind", kind)];
     let missing = wanted.into_iter().filter(|(key, _)| tree.get(key).is_none());
     let problem = |(key, value): (&str, &str)| Problem {
         place: tree.place.clone(),

@@ -25,6 +25,8 @@ pub mod observers;
 pub mod operator;
 pub mod output;
 pub mod plan;
+#[cfg(feature = "aws")]
+pub mod pool;
 pub mod program;
 pub mod provider;
 pub mod rights;

@@ -14,60 +14,60 @@ use super::lapse::{OptionalTimeout, Timeout, Wait};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(extend("required" = ["apiVersion", "kind"]))]
-pub(super) struct File {
+pub(crate) struct File {
     /// Version of this format.
-    pub(super) api_version: ApiVersion,
+    pub(crate) api_version: ApiVersion,
     /// Kind of this file.
-    pub(super) kind: Kind,
+    pub(crate) kind: Kind,
     /// When a migration begins: cron with five fields, `@hourly` and its like, or `@every 6h`.
-    pub(super) schedule: Schedule,
+    pub(crate) schedule: Schedule,
     /// IANA name of the zone in which the schedule, the windows and the days are read.
-    pub(super) time_zone: TimeZone,
+    pub(crate) time_zone: TimeZone,
     /// When nodes may be retired; none: at any time.
-    pub(super) windows: Vec<Window>,
+    pub(crate) windows: Vec<Window>,
     /// Judge and report, but write nothing to nodes or cloud.
-    pub(super) dry_run: bool,
+    pub(crate) dry_run: bool,
     /// Where the machines are.
-    pub(super) cloud_provider: CloudProvider,
+    pub(crate) cloud_provider: CloudProvider,
     /// How long load balancers get.
-    pub(super) load_balancer: LoadBalancer,
+    pub(crate) load_balancer: LoadBalancer,
     /// Which nodes are retired, and how many.
-    pub(super) selection: Selection,
+    pub(crate) selection: Selection,
     /// How a node is emptied.
-    pub(super) drain: Drain,
+    pub(crate) drain: Drain,
     /// The calm before the next node.
-    pub(super) settle: Settle,
+    pub(crate) settle: Settle,
     /// The wait for a deleted node to leave the cluster.
-    pub(super) node_gone: NodeGone,
+    pub(crate) node_gone: NodeGone,
     /// How long a node whose drain failed is left alone.
-    pub(super) back_off: BackOff,
+    pub(crate) back_off: BackOff,
     /// What is remembered of a shortage of spot nodes.
-    pub(super) exhaustion: Exhaustion,
+    pub(crate) exhaustion: Exhaustion,
     /// How spot interruptions are answered.
-    pub(super) interruption: Interruption,
+    pub(crate) interruption: Interruption,
     /// How one of several replicas is chosen.
-    pub(super) leader_election: LeaderElection,
+    pub(crate) leader_election: LeaderElection,
     /// Where the migrator keeps what outlives its process.
-    pub(super) state: State,
+    pub(crate) state: State,
     /// Who is told about runs.
-    pub(super) notifications: Notifications,
+    pub(crate) notifications: Notifications,
     /// How the process ends.
-    pub(super) shutdown: Shutdown,
+    pub(crate) shutdown: Shutdown,
     /// Metrics and health over HTTP.
-    pub(super) server: Server,
+    pub(crate) server: Server,
     /// What the process writes about itself.
-    pub(super) log: Log,
+    pub(crate) log: Log,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub(super) enum ApiVersion {
+pub(crate) enum ApiVersion {
     #[default]
     #[serde(rename = "spot-migrator.io/v1alpha1")]
     V1Alpha1,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     #[default]
     SpotMigratorConfiguration,
 }
@@ -78,7 +78,7 @@ macro_rules! text {
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(from = "String", into = "String")]
         #[schemars(inline, with = "String")]
-        pub(super) struct $name(pub(super) String);
+        pub(crate) struct $name(pub(crate) String);
 
         impl Default for $name {
             fn default() -> Self {
@@ -100,6 +100,9 @@ macro_rules! text {
     )*};
 }
 
+#[cfg(feature = "aws")]
+pub(crate) use text;
+
 text! {
     Schedule = "@hourly",
     TimeZone = "UTC",
@@ -110,25 +113,25 @@ text! {
 /// A stretch of time in which nodes may be retired.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Window {
+pub(crate) struct Window {
     /// Days on which it opens; none: every day.
     #[serde(default)]
-    pub(super) days: Vec<Day>,
+    pub(crate) days: Vec<Day>,
     /// Time of day at which it opens, as `22:00`.
     #[schemars(regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
-    pub(super) start: String,
+    pub(crate) start: String,
     /// How long it stays open, at most 24h.
-    pub(super) duration: Timeout,
+    pub(crate) duration: Timeout,
     /// IANA name of its zone; empty: the top-level `timeZone`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(super) time_zone: String,
+    pub(crate) time_zone: String,
 }
 
 /// A day of the week.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-pub(super) enum Day {
+pub(crate) enum Day {
     Mon,
     Tue,
     Wed,
@@ -140,16 +143,16 @@ pub(super) enum Day {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct CloudProvider {
+pub(crate) struct CloudProvider {
     /// How nodes are classified and machines deleted.
-    pub(super) name: Provider,
+    pub(crate) name: Provider,
     /// Settings of provider `aws`.
-    pub(super) aws: Aws,
+    pub(crate) aws: Aws,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Provider {
+pub(crate) enum Provider {
     /// The EC2 instance is deleted, after EC2 was asked for its class.
     #[default]
     Aws,
@@ -159,18 +162,18 @@ pub(super) enum Provider {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Aws {
+pub(crate) struct Aws {
     /// Region; empty: as the AWS SDK finds it. The machine's metadata service is asked for it, and for credentials, only
     /// with `AWS_EC2_METADATA_DISABLED=false` in the environment.
-    pub(super) region: String,
+    pub(crate) region: String,
     /// Name of the cluster as its instances are tagged; required with provider `aws`.
-    pub(super) cluster_name: String,
+    pub(crate) cluster_name: String,
     /// Refuse instances without the cluster's tag.
-    pub(super) require_cluster_tag: bool,
+    pub(crate) require_cluster_tag: bool,
     /// Which of an instance's own words tells which node it is, where the provider ID does not.
-    pub(super) identity: super::Identity,
+    pub(crate) identity: super::Identity,
     /// Endpoint to call instead of AWS's own; empty: AWS's own.
-    pub(super) endpoint_url: String,
+    pub(crate) endpoint_url: String,
 }
 
 impl Default for Aws {
@@ -187,11 +190,11 @@ impl Default for Aws {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct LoadBalancer {
+pub(crate) struct LoadBalancer {
     /// Shortest time between the taint that fails health checks and the deletion of the instance.
-    pub(super) drain: Wait,
+    pub(crate) drain: Wait,
     /// Longest wait for a load balancer that is still draining.
-    pub(super) drain_max: Wait,
+    pub(crate) drain_max: Wait,
 }
 
 impl Default for LoadBalancer {
@@ -200,26 +203,32 @@ impl Default for LoadBalancer {
     }
 }
 
+impl From<&LoadBalancer> for super::LoadBalancer {
+    fn from(balancer: &LoadBalancer) -> Self {
+        Self { drain: balancer.drain.get(), drain_max: balancer.drain_max.get() }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Selection {
+pub(crate) struct Selection {
     /// Label selector of the nodes that may be retired, as `pool=batch,!pinned`; empty: every node.
-    pub(super) node_selector: String,
+    pub(crate) node_selector: String,
     /// Nodes that are retired side by side.
     #[schemars(range(min = 1))]
-    pub(super) nodes_at_once: u32,
+    pub(crate) nodes_at_once: u32,
     /// Most nodes that one run retires; 0: no limit.
-    pub(super) max_nodes_per_run: u32,
+    pub(crate) max_nodes_per_run: u32,
     /// Most nodes that are retired in one day; 0: no limit.
-    pub(super) max_nodes_per_day: u32,
+    pub(crate) max_nodes_per_day: u32,
     /// Fewest other ready, schedulable nodes that must be left.
-    pub(super) min_remaining_nodes: u32,
+    pub(crate) min_remaining_nodes: u32,
     /// What a node is taken for whose labels don't tell its class, where no cloud can be asked.
-    pub(super) unlabelled_nodes: super::UnlabelledNodes,
+    pub(crate) unlabelled_nodes: super::UnlabelledNodes,
     /// What happens to on-demand nodes of another provisioner (Karpenter).
-    pub(super) provisioned_nodes: super::ProvisionedNodes,
+    pub(crate) provisioned_nodes: super::ProvisionedNodes,
     /// More labels that tell a node's class: `label=value` to `spot`, `on-demand` or `reserved`.
-    pub(super) capacity_labels: BTreeMap<String, super::CapacityClass>,
+    pub(crate) capacity_labels: BTreeMap<String, super::CapacityClass>,
 }
 
 impl Default for Selection {
@@ -239,15 +248,15 @@ impl Default for Selection {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Drain {
+pub(crate) struct Drain {
     /// Longest that emptying a node may take; then the node is released.
-    pub(super) timeout: Timeout,
+    pub(crate) timeout: Timeout,
     /// Also evict pods that no controller owns, and that nobody will bring back.
-    pub(super) force: bool,
+    pub(crate) force: bool,
     /// Also evict pods whose `emptyDir` data is lost by it.
-    pub(super) delete_empty_dir_data: bool,
+    pub(crate) delete_empty_dir_data: bool,
     /// Grace period of evicted pods; empty: each pod's own.
-    pub(super) pod_grace_period: OptionalTimeout,
+    pub(crate) pod_grace_period: OptionalTimeout,
 }
 
 impl Default for Drain {
@@ -263,9 +272,9 @@ impl Default for Drain {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Settle {
+pub(crate) struct Settle {
     /// Longest wait for evicted pods to run elsewhere; then the run ends without another node.
-    pub(super) timeout: Timeout,
+    pub(crate) timeout: Timeout,
 }
 
 impl Default for Settle {
@@ -276,11 +285,11 @@ impl Default for Settle {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct NodeGone {
+pub(crate) struct NodeGone {
     /// Longest wait for the Node object to go after its machine.
-    pub(super) timeout: Timeout,
+    pub(crate) timeout: Timeout,
     /// Delete the Node object when its machine is terminated and the wait is over.
-    pub(super) delete_node_object: bool,
+    pub(crate) delete_node_object: bool,
 }
 
 impl Default for NodeGone {
@@ -289,13 +298,19 @@ impl Default for NodeGone {
     }
 }
 
+impl From<&NodeGone> for super::NodeGone {
+    fn from(gone: &NodeGone) -> Self {
+        Self { timeout: gone.timeout.get(), delete_node_object: gone.delete_node_object }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct BackOff {
+pub(crate) struct BackOff {
     /// After the first failure; doubles with each further one.
-    pub(super) initial: Timeout,
+    pub(crate) initial: Timeout,
     /// Where the doubling ends.
-    pub(super) max: Timeout,
+    pub(crate) max: Timeout,
 }
 
 impl Default for BackOff {
@@ -306,18 +321,18 @@ impl Default for BackOff {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Exhaustion {
+pub(crate) struct Exhaustion {
     /// How long no run begins after spot capacity ran out.
-    pub(super) back_off: ExhaustionBackOff,
+    pub(crate) back_off: ExhaustionBackOff,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct ExhaustionBackOff {
+pub(crate) struct ExhaustionBackOff {
     /// After the first exhausted run; doubles with each further one, until a new spot node comes.
-    pub(super) initial: Timeout,
+    pub(crate) initial: Timeout,
     /// Where the doubling ends.
-    pub(super) max: Timeout,
+    pub(crate) max: Timeout,
 }
 
 impl Default for ExhaustionBackOff {
@@ -328,21 +343,21 @@ impl Default for ExhaustionBackOff {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Interruption {
+pub(crate) struct Interruption {
     /// URL of the SQS queue of interruption messages, in the region of the machines (`cloudProvider.aws.region`); empty:
     /// no queue is read.
-    pub(super) queue_url: String,
+    pub(crate) queue_url: String,
     /// What follows a rebalance recommendation.
-    pub(super) rebalance_recommendation: super::RebalanceRecommendation,
+    pub(crate) rebalance_recommendation: super::RebalanceRecommendation,
     /// How long before a scheduled change of its machine a node is drained.
-    pub(super) scheduled_change_lead: Wait,
+    pub(crate) scheduled_change_lead: Wait,
     /// Names of the Auto Scaling lifecycle hooks that are completed when their work is done; needs `queueUrl`.
-    pub(super) complete_lifecycle_hooks: Vec<String>,
+    pub(crate) complete_lifecycle_hooks: Vec<String>,
     /// How long after its notice the drain of an interrupted node obeys budgets; then it deletes the pods that they
     /// block. At most 2m.
-    pub(super) delete_blocked_pods_after: Wait,
+    pub(crate) delete_blocked_pods_after: Wait,
     /// How long no migration begins after an interruption.
-    pub(super) pause_migration_for: Wait,
+    pub(crate) pause_migration_for: Wait,
 }
 
 impl Default for Interruption {
@@ -360,17 +375,17 @@ impl Default for Interruption {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct LeaderElection {
+pub(crate) struct LeaderElection {
     /// Work only while holding the lease; off: only ever one process must run.
-    pub(super) enabled: bool,
+    pub(crate) enabled: bool,
     /// Name of the Lease object.
-    pub(super) lease_name: Named,
+    pub(crate) lease_name: Named,
     /// How long the lease lasts without a renewal, in whole seconds.
-    pub(super) lease_duration: Timeout,
+    pub(crate) lease_duration: Timeout,
     /// How long the leader tries to renew before it gives up; shorter than `leaseDuration`.
-    pub(super) renew_deadline: Timeout,
+    pub(crate) renew_deadline: Timeout,
     /// Pause between two attempts; shorter than `renewDeadline`.
-    pub(super) retry_period: Timeout,
+    pub(crate) retry_period: Timeout,
 }
 
 impl Default for LeaderElection {
@@ -387,27 +402,27 @@ impl Default for LeaderElection {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct State {
+pub(crate) struct State {
     /// Namespace of the ConfigMap and the lease; empty: the pod's own, and outside a pod it must be named.
-    pub(super) namespace: String,
+    pub(crate) namespace: String,
     /// Name of the ConfigMap.
-    pub(super) config_map: Named,
+    pub(crate) config_map: Named,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Notifications {
+pub(crate) struct Notifications {
     /// File that holds the URL which is posted to; empty: nothing is posted.
-    pub(super) webhook_url_file: String,
+    pub(crate) webhook_url_file: String,
     /// File that holds the template of the message; empty: the built-in one.
-    pub(super) template_file: String,
+    pub(crate) template_file: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Shutdown {
+pub(crate) struct Shutdown {
     /// How long the process may clean up after it was told to stop.
-    pub(super) grace_period: Timeout,
+    pub(crate) grace_period: Timeout,
 }
 
 impl Default for Shutdown {
@@ -418,16 +433,16 @@ impl Default for Shutdown {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Server {
+pub(crate) struct Server {
     /// IP address and port that are listened on.
-    pub(super) address: Address,
+    pub(crate) address: Address,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Log {
+pub(crate) struct Log {
     /// Shape of the lines.
-    pub(super) format: super::LogFormat,
+    pub(crate) format: super::LogFormat,
     /// Least severe lines that are written.
-    pub(super) level: super::LogLevel,
+    pub(crate) level: super::LogLevel,
 }

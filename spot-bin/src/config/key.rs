@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use clap::{Arg, ArgMatches};
-use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{
@@ -22,18 +23,18 @@ const HELP_HEADING: &str = "Configuration (each overrides its variable and the f
 
 /// One key that holds a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Key {
+pub(crate) struct Key {
     /// As in `leaderElection.leaseName`.
-    pub(super) path: String,
-    pub(super) kind: Kind,
+    pub(crate) path: String,
+    pub(crate) kind: Kind,
     /// As it would be written.
-    pub(super) default: String,
-    pub(super) summary: String,
+    pub(crate) default: String,
+    pub(crate) summary: String,
 }
 
 /// What a key's value looks like.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Boolean,
     Count,
     Duration,
@@ -45,25 +46,28 @@ pub(super) enum Kind {
 }
 
 /// The JSON Schema of the file, without references, in the draft that Helm and editors understand.
-pub(super) fn schema() -> Value {
+pub(crate) fn schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);
-    settings.into_generator().into_root_schema_for::<File>().to_value()
+    settings.into_generator().into_root_schema_for::<T>().to_value()
 }
 
-/// Every key, in the order of the file.
-pub(super) fn keys() -> &'static [Key] {
-    static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
-        let mut keys = Vec::new();
-        collect(&schema(), "", &mut keys);
-        // The schema sorts by name; people read in the order in which the file is written.
-        let order = order_of_file();
-        keys.sort_by_key(|key| order.iter().position(|path| *path == key.path));
-        keys
-    });
+/// Every key of the configuration, in the order of the file.
+pub(crate) fn keys() -> &'static [Key] {
+    static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| keys_of(&File::default()));
     &KEYS
 }
 
-fn order_of_file() -> Vec<String> {
+/// Every key of a kind of file, in the order in which `example` is written; one that it leaves out comes first.
+pub(crate) fn keys_of<T: JsonSchema + Serialize>(example: &T) -> Vec<Key> {
+    let mut keys = Vec::new();
+    collect(&schema::<T>(), "", &mut keys);
+    // The schema sorts by name; people read in the order in which the file is written.
+    let order = order_of(example);
+    keys.sort_by_key(|key| order.iter().position(|path| *path == key.path));
+    keys
+}
+
+fn order_of<T: Serialize>(example: &T) -> Vec<String> {
     fn walk(tree: &Tree, prefix: &str, paths: &mut Vec<String>) {
         let tree::Value::Map(entries) = &tree.value else { return };
         for entry in entries {
@@ -74,7 +78,7 @@ fn order_of_file() -> Vec<String> {
     }
     let mut paths = Vec::new();
     // The defaults are text, numbers and maps, which serialize and parse without fail; if not, the order is the schema's.
-    let defaults = serde_saphyr::to_string(&File::default()).unwrap_or_default();
+    let defaults = serde_saphyr::to_string(example).unwrap_or_default();
     if let Ok((tree, _)) = Tree::parse(&defaults) {
         walk(&tree, "", &mut paths);
     }
@@ -116,17 +120,17 @@ impl Kind {
 
 impl Key {
     /// Whether one value can be given outside the file; what says which format the file has can't.
-    pub(super) fn is_overridable(&self) -> bool {
+    pub(crate) fn is_overridable(&self) -> bool {
         !matches!(self.kind, Kind::List | Kind::Map) && !matches!(self.path.as_str(), "apiVersion" | "kind")
     }
 
     /// The flag without its dashes: `leader-election-lease-name`.
-    pub(super) fn flag(&self) -> String {
+    pub(crate) fn flag(&self) -> String {
         self.words("-")
     }
 
     /// The variable: `SPOT_MIGRATOR_LEADER_ELECTION_LEASE_NAME`.
-    pub(super) fn variable(&self) -> String {
+    pub(crate) fn variable(&self) -> String {
         format!("{VARIABLE_PREFIX}{}", self.words("_").to_uppercase())
     }
 
@@ -188,8 +192,8 @@ pub fn flag_values(matches: &ArgMatches) -> BTreeMap<String, String> {
 }
 
 /// The path of the one key, elsewhere in the file, that ends in `name`.
-pub(super) fn elsewhere(name: &str) -> Option<String> {
-    let mut found = keys().iter().filter(|key| key.path.rsplit('.').next() == Some(name));
+pub(crate) fn elsewhere(name: &str, keys: &[Key]) -> Option<String> {
+    let mut found = keys.iter().filter(|key| key.path.rsplit('.').next() == Some(name));
     match (found.next(), found.next()) {
         (Some(key), None) => Some(key.path.clone()),
         _ => None,
@@ -197,7 +201,7 @@ pub(super) fn elsewhere(name: &str) -> Option<String> {
 }
 
 /// Plants the variables' and then the flags' values into `tree`.
-pub(super) fn override_keys(
+pub(crate) fn override_keys(
     tree: &mut Tree,
     environment: impl Iterator<Item = (String, String)>,
     flags: &BTreeMap<String, String>,

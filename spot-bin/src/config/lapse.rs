@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// The shape of every duration, for the JSON Schema (an expression without look-ahead, which Helm's engine lacks).
-pub(super) const PATTERN: &str = "^([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$";
+pub(crate) const PATTERN: &str = "^([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$";
 
 /// Beyond a year a duration is a slip of the pen, and its sum with a date may not exist.
 const LONGEST: Duration = Duration::from_hours(366 * 24);
@@ -17,26 +17,26 @@ const LONGEST: Duration = Duration::from_hours(366 * 24);
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// A duration that may be zero.
-pub(super) type Wait = Lapse<true>;
+pub(crate) type Wait = Lapse<true>;
 
 /// A duration that must be longer than zero.
-pub(super) type Timeout = Lapse<false>;
+pub(crate) type Timeout = Lapse<false>;
 
 /// A duration; `ZERO` says whether it may be zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Lapse<const ZERO: bool>(Duration);
+pub(crate) struct Lapse<const ZERO: bool>(Duration);
 
 /// A duration longer than zero, or nothing (written as the empty text).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct OptionalTimeout(pub(super) Option<Timeout>);
+pub(crate) struct OptionalTimeout(pub(crate) Option<Timeout>);
 
 impl<const ZERO: bool> Lapse<ZERO> {
     /// For defaults; `seconds` is not checked.
-    pub(super) const fn seconds(seconds: u64) -> Self {
+    pub(crate) const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    pub(super) const fn get(self) -> Duration {
+    pub(crate) const fn get(self) -> Duration {
         self.0
     }
 
@@ -164,7 +164,7 @@ impl JsonSchema for OptionalTimeout {
 }
 
 /// Writes a duration so that [`parse`] reads it back; below two minutes in seconds, as people do.
-pub(super) fn written(duration: Duration) -> String {
+pub(crate) fn written(duration: Duration) -> String {
     let mut rest = duration.as_millis();
     let units = if rest < 120_000 { &UNITS[2..] } else { &UNITS[..] };
     let parts = units.iter().map(|(unit, millis)| {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::file::File;
 use super::key::{Key, Kind, keys, schema};
 
 const PREFACE: &str = "\
@@ -32,7 +33,7 @@ the file only.
 ";
 
 /// The whole page.
-pub(super) fn page() -> String {
+pub(crate) fn page() -> String {
     let mut page = PREFACE.to_owned();
     let mut section = None;
     for key in keys().iter().filter(|key| !matches!(key.path.as_str(), "apiVersion" | "kind")) {
@@ -108,7 +109,7 @@ fn assert_up_to_date(path: &str, made: &str) {
 
 #[test]
 fn the_schema_is_up_to_date() {
-    assert_up_to_date("deploy/config.schema.json", &format!("{:#}\n", schema()));
+    assert_up_to_date("deploy/config.schema.json", &format!("{:#}\n", schema::<File>()));
 }
 
 #[test]

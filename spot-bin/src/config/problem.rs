@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-/// Everything that is wrong with a configuration.
+/// Everything that is wrong with a configuration, or with another file that is read as strictly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigError {
+    what: &'static str,
     file: String,
     problems: Vec<Problem>,
 }
@@ -41,14 +42,14 @@ pub enum Place {
 }
 
 impl ConfigError {
-    pub(super) fn new(file: &str, mut problems: Vec<Problem>) -> Self {
+    pub(crate) fn new(what: &'static str, file: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| match problem.place {
             Place::File { line, column } => (0, line, column),
             Place::Variable(_) => (1, 0, 0),
             Place::Flag(_) => (2, 0, 0),
             Place::Default => (3, 0, 0),
         });
-        Self { file: file.to_owned(), problems }
+        Self { what, file: file.to_owned(), problems }
     }
 
     /// Every problem found, those of the file first, in its order, then variables, flags, defaults.
@@ -61,10 +62,10 @@ impl ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [problem] = &self.problems[..] {
-            f.write_str("the configuration is refused: ")?;
+            write!(f, "the {} is refused: ", self.what)?;
             return problem.write(&self.file, f);
         }
-        write!(f, "the configuration is refused for {} reasons", self.problems.len())?;
+        write!(f, "the {} is refused for {} reasons", self.what, self.problems.len())?;
         for problem in &self.problems {
             f.write_str("\n  ")?;
             problem.write(&self.file, f)?;
@@ -91,7 +92,7 @@ impl Problem {
 }
 
 /// The one of `known` that `word` was probably meant to be: a slip of a letter or two, or of case and hyphens.
-pub(super) fn meant<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+pub(crate) fn meant<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let plain = |word: &str| word.replace(['-', '_', '.'], "").to_lowercase();
     let word = plain(word);
     let allowed = (word.chars().count() / 3).clamp(1, 3);

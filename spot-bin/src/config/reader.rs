@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Reads `tree`, taking out of it what can't be read; `elsewhere` names a key that exists under another path.
-pub(super) fn read<T: DeserializeOwned + Default>(
+pub(crate) fn read<T: DeserializeOwned + Default>(
     tree: &mut Tree,
     elsewhere: impl Fn(&str) -> Option<String>,
 ) -> (T, Vec<Problem>) {
@@ -41,7 +41,7 @@ pub(super) fn read<T: DeserializeOwned + Default>(
 
 /// Why reading stopped.
 #[derive(Debug)]
-pub(super) struct Mistake {
+pub(crate) struct Mistake {
     /// From the innermost step outwards.
     path: Vec<Step>,
     place: Option<Place>,
@@ -230,8 +230,13 @@ impl<'de> de::Deserializer<'de> for &'de Tree {
         visitor.visit_enum(word).map_err(|mistake| mistake.at(&self.place))
     }
 
+    /// A key that is there has a value: one without is refused by what reads it.
+    fn deserialize_option<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        visitor.visit_some(self)
+    }
+
     serde::forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u64 u128 f32 f64 char bytes byte_buf option unit unit_struct newtype_struct tuple
+        i8 i16 i32 i64 i128 u8 u16 u64 u128 f32 f64 char bytes byte_buf unit unit_struct newtype_struct tuple
         tuple_struct identifier ignored_any
     }
 }

@@ -12,14 +12,14 @@ use super::problem::{Place, Problem};
 
 /// A value and its place.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Tree {
-    pub(super) place: Place,
-    pub(super) value: Value,
+pub(crate) struct Tree {
+    pub(crate) place: Place,
+    pub(crate) value: Value,
 }
 
 /// What a value is.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     #[default]
     Null,
     Bool(bool),
@@ -36,22 +36,22 @@ pub(super) enum Value {
 
 /// One key of a mapping with its value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) place: Place,
-    pub(super) tree: Tree,
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) place: Place,
+    pub(crate) tree: Tree,
 }
 
 /// One step down the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     Key(String),
     Index(usize),
 }
 
 impl Tree {
     /// Parses a document; a key that is written twice counts the first time, and is a problem each further time.
-    pub(super) fn parse(text: &str) -> Result<(Self, Vec<Problem>), Problem> {
+    pub(crate) fn parse(text: &str) -> Result<(Self, Vec<Problem>), Problem> {
         let options = serde_saphyr::options! {
             duplicate_keys: DuplicateKeyPolicy::PassThrough,
             strict_booleans: true,
@@ -65,7 +65,7 @@ impl Tree {
     }
 
     /// Puts `value` where `keys` lead; what is in the way and no mapping is replaced.
-    pub(super) fn plant<'k>(&mut self, keys: impl IntoIterator<Item = &'k str>, value: Self) {
+    pub(crate) fn plant<'k>(&mut self, keys: impl IntoIterator<Item = &'k str>, value: Self) {
         let mut tree = self;
         for key in keys {
             if !matches!(tree.value, Value::Map(_)) {
@@ -82,7 +82,7 @@ impl Tree {
     }
 
     /// Takes out what `path` leads to; false if there is nothing.
-    pub(super) fn remove(&mut self, path: &[Step]) -> bool {
+    pub(crate) fn remove(&mut self, path: &[Step]) -> bool {
         let Some((last, above)) = path.split_last() else { return false };
         let mut tree = self;
         for step in above {
@@ -105,31 +105,42 @@ impl Tree {
     }
 
     /// The value of a key of this mapping.
-    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         let Value::Map(entries) = &self.value else { return None };
         entries.iter().find(|entry| entry.key == key).map(|entry| &entry.tree)
     }
 
     /// The place of the value that `path` (as in `windows[0].start`) leads to, or [`Place::Default`].
-    pub(super) fn place(&self, path: &str) -> Place {
-        let steps = path.split(['.', '[']).map(|step| step.strip_suffix(']').unwrap_or(step));
-        let found = steps.into_iter().try_fold(self, |tree, step| match &tree.value {
-            Value::List(items) => items.iter().find(|(at, _)| step.parse() == Ok(*at)).map(|(_, item)| item),
-            _ => tree.get(step),
-        });
+    pub(crate) fn place(&self, path: &str) -> Place {
+        let found = steps(path).iter().try_fold(self, Self::step);
         found.map(|tree| tree.place.clone()).unwrap_or_default()
     }
 
+    /// The value that `path` leads to, or the one that it would be in.
+    #[cfg(feature = "aws")]
+    pub(crate) fn nearest(&self, path: &str) -> &Self {
+        let reached = steps(path).iter().try_fold(self, |tree, step| tree.step(step).ok_or(tree));
+        reached.unwrap_or_else(|last| last)
+    }
+
     /// The indices of this list's items, as they were written.
-    pub(super) fn indices(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn indices(&self) -> impl Iterator<Item = usize> {
         let items = if let Value::List(items) = &self.value { items.as_slice() } else { &[] };
         items.iter().map(|(index, _)| *index)
     }
 
     /// Where `key` of this mapping is written.
-    pub(super) fn key_place(&self, key: &str) -> Option<Place> {
+    pub(crate) fn key_place(&self, key: &str) -> Option<Place> {
         let Value::Map(entries) = &self.value else { return None };
         entries.iter().find(|entry| entry.key == key).map(|entry| entry.place.clone())
+    }
+
+    fn step(&self, step: &Step) -> Option<&Self> {
+        match (&self.value, step) {
+            (Value::Map(_), Step::Key(key)) => self.get(key),
+            (Value::List(items), Step::Index(index)) => items.iter().find(|(at, _)| at == index).map(|(_, item)| item),
+            _ => None,
+        }
     }
 
     fn step_mut(&mut self, step: &Step) -> Option<&mut Self> {
@@ -197,7 +208,7 @@ impl fmt::Display for Value {
 }
 
 /// A path as people write it: `windows[0].start`, `selection.capacityLabels["pool=spot"]`.
-pub(super) fn written(path: &[Step]) -> String {
+pub(crate) fn written(path: &[Step]) -> String {
     let plain = |key: &str| key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     let steps = path.iter().enumerate().map(|(depth, step)| match step {
         Step::Index(index) => format!("[{index}]"),
@@ -206,6 +217,26 @@ pub(super) fn written(path: &[Step]) -> String {
         Step::Key(key) => format!(".{key}"),
     });
     steps.collect()
+}
+
+/// The steps of a path that [`written`] wrote.
+pub(crate) fn steps(path: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut rest = path;
+    while !rest.is_empty() {
+        let (step, after) = if let Some((key, after)) = rest.strip_prefix("[\"").and_then(|rest| rest.split_once("\"]"))
+        {
+            (Step::Key(key.replace("\\\"", "\"").replace(r"\\", r"\")), after)
+        } else if let Some((index, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            (index.parse().map_or_else(|_| Step::Key(index.to_owned()), Step::Index), after)
+        } else {
+            let (key, after) = rest.split_at(rest.find(['.', '[']).filter(|at| *at > 0).unwrap_or(rest.len()));
+            (Step::Key(key.to_owned()), after)
+        };
+        steps.push(step);
+        rest = after.strip_prefix('.').unwrap_or(after);
+    }
+    steps
 }
 
 impl<'de> Deserialize<'de> for Tree {

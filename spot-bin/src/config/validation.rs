@@ -1,6 +1,6 @@
 //! What types alone can't tell: the language of a value, and how values go together.
 
-use std::{collections::BTreeSet, fmt::Display, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use jiff::{
     civil::{Time, Weekday},
@@ -14,8 +14,9 @@ use spot_core::{
 };
 
 use super::{
-    Aws, BackOff, CapacityClass, CloudProvider, Config, Drain, Interruption, LeaderElection, LoadBalancer, Log,
-    NodeGone, Notifications, Problem, Queue, Selection, State, UnlabelledNodes, Window,
+    Aws, BackOff, CapacityClass, CloudProvider, Config, Interruption, Log, Notifications, Problem, Queue, Selection,
+    UnlabelledNodes, Window,
+    check::{Check, Order, some},
     file::{self, File},
     lapse::{Timeout, written},
     queue,
@@ -53,7 +54,7 @@ pub(super) fn validate(file: File, tree: &Tree, problems: Vec<Problem>) -> Resul
     let exhaustion_back_off = check.back_off("exhaustion.backOff", exhaustion.initial, exhaustion.max);
     let interruption = check.interruption(&file.interruption, &file.cloud_provider.aws);
     let leader_election = check.leader_election(&file.leader_election);
-    let state = check.state(&file.state);
+    let state = check.state(&file.state.namespace, &file.state.config_map.0);
     let server_address = check.parsed("server.address", &file.server.address.0, address_remedy);
 
     if !check.problems.is_empty() {
@@ -71,17 +72,11 @@ pub(super) fn validate(file: File, tree: &Tree, problems: Vec<Problem>) -> Resul
         windows,
         dry_run: file.dry_run,
         cloud_provider,
-        load_balancer: LoadBalancer {
-            drain: file.load_balancer.drain.get(),
-            drain_max: file.load_balancer.drain_max.get(),
-        },
+        load_balancer: (&file.load_balancer).into(),
         selection,
         drain,
         settle_timeout: file.settle.timeout.get(),
-        node_gone: NodeGone {
-            timeout: file.node_gone.timeout.get(),
-            delete_node_object: file.node_gone.delete_node_object,
-        },
+        node_gone: (&file.node_gone).into(),
         back_off,
         exhaustion_back_off,
         interruption,
@@ -98,29 +93,7 @@ pub(super) fn validate(file: File, tree: &Tree, problems: Vec<Problem>) -> Resul
     })
 }
 
-struct Check<'t> {
-    tree: &'t Tree,
-    problems: Vec<Problem>,
-}
-
 impl Check<'_> {
-    fn refuse(&mut self, key: &str, message: impl Into<String>) {
-        self.problems.push(Problem { place: self.tree.place(key), key: key.to_owned(), message: message.into() });
-    }
-
-    /// Whether the value of `key` is the one that was written, not a default that stands in for a refused one.
-    fn is_sound(&self, key: &str) -> bool {
-        self.problems.iter().all(|problem| problem.key != key && !key.starts_with(&format!("{}.", problem.key)))
-    }
-
-    fn noted<T, E: Display>(&mut self, key: &str, result: Result<T, E>) -> Option<T> {
-        result.map_err(|error| self.refuse(key, error.to_string())).ok()
-    }
-
-    fn parsed<T: std::str::FromStr>(&mut self, key: &str, text: &str, remedy: fn(&str) -> String) -> Option<T> {
-        self.noted(key, text.parse().map_err(|_| format!("found {text:?}: {}", remedy(text))))
-    }
-
     fn time_zone(&mut self, key: &str, name: &str) -> Option<TimeZone> {
         self.noted(key, schedule::time_zone(name))
     }
@@ -238,19 +211,6 @@ impl Check<'_> {
             .ok()
     }
 
-    fn drain(&mut self, drain: &file::Drain) -> Drain {
-        let pod_grace_period = drain.pod_grace_period.0.map(Timeout::get);
-        if let Some(period) = pod_grace_period {
-            self.whole_seconds("drain.podGracePeriod", period);
-        }
-        Drain {
-            timeout: drain.timeout.get(),
-            force: drain.force,
-            delete_empty_dir_data: drain.delete_empty_dir_data,
-            pod_grace_period,
-        }
-    }
-
     fn back_off(&mut self, section: &str, initial: Timeout, max: Timeout) -> BackOff {
         let (initial_key, max_key) = (format!("{section}.initial"), format!("{section}.max"));
         self.ordered(&initial_key, initial.get(), Order::AtMost, &max_key, max.get());
@@ -282,103 +242,6 @@ impl Check<'_> {
             pause_migration_for: interruption.pause_migration_for.get(),
         }
     }
-
-    fn leader_election(&mut self, election: &file::LeaderElection) -> LeaderElection {
-        const LEASE: &str = "leaderElection.leaseDuration";
-        const RENEW: &str = "leaderElection.renewDeadline";
-        const RETRY: &str = "leaderElection.retryPeriod";
-        let (lease, renew, retry) =
-            (election.lease_duration.get(), election.renew_deadline.get(), election.retry_period.get());
-        self.whole_seconds(LEASE, lease);
-        self.ordered(RENEW, renew, Order::Below, LEASE, lease);
-        self.ordered(RETRY, retry, Order::Below, RENEW, renew);
-        self.object_name("leaderElection.leaseName", &election.lease_name.0);
-        LeaderElection {
-            enabled: election.enabled,
-            lease_name: election.lease_name.0.clone(),
-            lease_duration: lease,
-            renew_deadline: renew,
-            retry_period: retry,
-        }
-    }
-
-    fn state(&mut self, state: &file::State) -> State {
-        self.object_name("state.configMap", &state.config_map.0);
-        if !state.namespace.is_empty() && !is_dns_label(&state.namespace) {
-            let message = format!(
-                "found {:?}, which can't be the name of a namespace: write at most 63 small letters, digits and `-`, \
-                 such as `spot-migrator`, or \"\" for the pod's own",
-                state.namespace
-            );
-            self.refuse("state.namespace", message);
-        }
-        State { namespace: some(&state.namespace), config_map: state.config_map.0.clone() }
-    }
-
-    fn object_name(&mut self, key: &str, name: &str) {
-        if name.len() > 253 || !name.split('.').all(is_dns_label) {
-            let message = format!(
-                "found {name:?}, which can't be the name of an object: write small letters, digits and `-`, such as \
-                 `spot-migrator`"
-            );
-            self.refuse(key, message);
-        }
-    }
-
-    fn url(&mut self, key: &str, url: &str) {
-        let host = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-        let is_url = host.is_some_and(|host| !host.starts_with(['/', ':']) && !host.is_empty());
-        if !url.is_empty() && (!is_url || url.contains(char::is_whitespace)) {
-            self.refuse(
-                key,
-                format!("found {url:?}: write a URL that begins with https:// or http://, or \"\" for none"),
-            );
-        }
-    }
-
-    fn whole_seconds(&mut self, key: &str, duration: Duration) {
-        if duration.subsec_nanos() != 0 {
-            let rounded = written(Duration::from_secs(duration.as_secs() + 1));
-            self.refuse(
-                key,
-                format!("found {}, but Kubernetes counts whole seconds: write {rounded}", written(duration)),
-            );
-        }
-    }
-
-    fn ordered(&mut self, key: &str, value: Duration, order: Order, other_key: &str, other: Duration) {
-        let (holds, words) = match order {
-            Order::Below => (value < other, "be shorter than"),
-            Order::AtMost => (value <= other, "not be longer than"),
-        };
-        if holds || !self.is_sound(key) || !self.is_sound(other_key) {
-            return;
-        }
-        let (value, other) = (written(value), written(other));
-        let message =
-            format!("found {value}, but it must {words} `{other_key}`, which is {other}: lower it, or raise the other");
-        // The one that somebody wrote is the one to look at.
-        let blamed = if self.tree.place(key) == super::Place::Default { other_key } else { key };
-        if blamed == key {
-            self.refuse(key, message);
-        } else {
-            self.refuse(
-                other_key,
-                format!("found {other}, but `{key}`, which is {value}, must {words} it: raise it, or lower the other"),
-            );
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Order {
-    Below,
-    AtMost,
-}
-
-/// The text, unless it is empty.
-fn some(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_owned())
 }
 
 fn time_of_day(text: &str) -> Option<Time> {
@@ -412,11 +275,6 @@ fn class_of(class: CapacityClass) -> Class {
         CapacityClass::OnDemand => Class::OnDemand,
         CapacityClass::Reserved => Class::Reserved,
     }
-}
-
-fn is_dns_label(text: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    (1..=63).contains(&text.len()) && text.bytes().all(allowed) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 fn address_remedy(text: &str) -> String {
