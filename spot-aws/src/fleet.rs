@@ -3,13 +3,33 @@
 //! What is asked for is told apart from how it comes about: a [`Pool`], as its file describes it, becomes a request by
 //! pure functions; what exists is compared with it by pure functions; and few calls bring it about.
 
+mod capacity;
+mod cause;
 mod check;
+mod difference;
+mod existing;
+mod faults;
+mod hash;
+mod history;
+mod members;
+mod node_pool;
 mod pool;
 mod prices;
+mod request;
+mod tags;
+mod user_data;
+mod volume;
 
+pub use cause::Cause;
 pub use check::{Finding, Trouble};
+pub use difference::{Change, Existing, ExistingFleet, ExistingTemplate, ExistingVersion, FieldChange, difference};
+pub use history::Event;
+pub use members::PoolMember;
+pub use node_pool::NodePool;
 pub use pool::{
     Allocation, Bottlerocket, Fault, Kubelet, Nodeadm, Offer, Pool, Rebalance, RebalanceStrategy, RootVolume, UserData,
     VolumeKind, VolumeSize,
 };
 pub use prices::{Prices, PricesError};
+pub use request::{Launch, Launches, Machine, Metadata, Override, Replacement, Request, Root, Template, Version};
+pub use tags::tag;

@@ -181,15 +181,23 @@ impl Api {
         wanted: &BTreeSet<FleetId>,
         by: Instant,
     ) -> Result<BTreeMap<FleetId, Fleet>, CallError> {
-        let mut found = BTreeMap::new();
+        let requests = self.spot_fleet_requests(by).await?;
+        let fleets = requests.iter().filter_map(Fleet::of_spot).filter(|fleet| wanted.contains(&fleet.id));
+        Ok(fleets.map(|fleet| (fleet.id.clone(), fleet)).collect())
+    }
+
+    /// All Spot Fleet requests of the account in this region; EC2 has no filter for them.
+    pub(crate) async fn spot_fleet_requests(
+        &self,
+        by: Instant,
+    ) -> Result<Vec<types::SpotFleetRequestConfig>, CallError> {
+        let mut found = Vec::new();
         let mut token = None;
         loop {
             let request = self.ec2.describe_spot_fleet_requests().set_next_token(token);
             let page = self.call(Action::DescribeSpotFleetRequests, by, request.send()).await?;
-            let fleets = page.spot_fleet_request_configs().iter().filter_map(Fleet::of_spot);
-            let fleets = fleets.filter(|fleet| wanted.contains(&fleet.id));
-            found.extend(fleets.map(|fleet| (fleet.id.clone(), fleet)));
             token = more(page.next_token());
+            found.extend(page.spot_fleet_request_configs.unwrap_or_default());
             if token.is_none() {
                 return Ok(found);
             }

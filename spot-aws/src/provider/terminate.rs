@@ -4,8 +4,11 @@
 //! request whose answer was lost is repeated only if it had no effect.
 
 mod fleet;
+#[cfg(feature = "fleet")]
+mod member;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
 use std::sync::Arc;
@@ -70,6 +73,26 @@ struct Unanswered {
     at: Instant,
 }
 
+/// Whose machine goes.
+#[derive(Clone, Copy, Debug)]
+enum Leaving<'a> {
+    /// That of a node, with what its fleet wanted before by the claim.
+    Node(&'a Arc<NodeSnapshot>, Option<&'a FleetBefore>),
+    /// A member of this fleet that no node names.
+    #[cfg(feature = "fleet")]
+    Member(&'a FleetId),
+}
+
+impl fmt::Display for Leaving<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(node, _) => write!(f, "the machine of node {}", node.name),
+            #[cfg(feature = "fleet")]
+            Self::Member(fleet) => write!(f, "a member of fleet {fleet} without a node"),
+        }
+    }
+}
+
 /// What is to be done next.
 #[derive(Debug)]
 enum Next {
@@ -99,17 +122,22 @@ impl Aws {
         id: &InstanceId,
         write: &Write,
     ) -> Result<Deletion, PortError> {
-        let mut terminated = self.alone(id.as_str(), write.by).await?;
-        match self.terminate_alone(retired, id.as_str(), write, &mut terminated).await {
+        let leaving = Leaving::Node(retired.node(), retired.claim().fleet_before.as_ref());
+        self.terminate_leaving(leaving, id.as_str(), write).await
+    }
+
+    async fn terminate_leaving(&self, leaving: Leaving<'_>, id: &str, write: &Write) -> Result<Deletion, PortError> {
+        let mut terminated = self.alone(id, write.by).await?;
+        match self.terminate_alone(leaving, id, write, &mut terminated).await {
             Err(error) if matches!(error.class, ErrorClass::Denied | ErrorClass::Permanent) => {
-                Err(self.raise(id.as_str(), error, write, &mut terminated).await)
+                Err(self.raise(id, error, write, &mut terminated).await)
             }
             ended => ended,
         }
     }
 
     /// What was asked for, once nobody else asks for anything.
-    async fn alone(&self, id: &str, by: Instant) -> Result<MutexGuard<'_, Terminated>, PortError> {
+    pub(crate) async fn alone(&self, id: &str, by: Instant) -> Result<MutexGuard<'_, Terminated>, PortError> {
         let late = pin!(self.api.clock.sleep_until(by));
         let Either::Left((terminated, _)) = future::select(self.terminated.lock(), late).await else {
             let what = format!("{id} had to wait for the deletion of another one for too long");
@@ -120,21 +148,25 @@ impl Aws {
 
     /// Finds out whether the deletion would be refused now. Nothing is changed.
     pub(crate) async fn verify(&self, node: &NodeSnapshot, id: &str, by: Instant) -> Result<(), PortError> {
-        self.next(&Arc::new(node.clone()), None, id, by, &Terminated::default()).await.map(|_next| ())
+        self.next_of_node(&Arc::new(node.clone()), None, id, by, &Terminated::default()).await.map(|_next| ())
     }
 
     async fn terminate_alone(
         &self,
-        retired: &RetiredNode,
+        leaving: Leaving<'_>,
         id: &str,
         write: &Write,
         terminated: &mut Terminated,
     ) -> Result<Deletion, PortError> {
-        let (node, before) = (retired.node(), retired.claim().fleet_before.as_ref());
         let mut unsure = terminated.unanswered.contains_key(id);
         let mut tries = 0;
         loop {
-            let next = match self.next(node, before, id, write.by, terminated).await {
+            let next = match leaving {
+                Leaving::Node(node, before) => self.next_of_node(node, before, id, write.by, terminated).await,
+                #[cfg(feature = "fleet")]
+                Leaving::Member(fleet) => self.next_of_member(fleet, id, write.by, terminated).await,
+            };
+            let next = match next {
                 Ok(next) => next,
                 Err(error) => return Err(doubted(error, unsure)),
             };
@@ -188,7 +220,7 @@ impl Aws {
                     if self.api.pause(MODIFYING, Instant(write.by.0.saturating_sub(SPARED))).await {
                         continue;
                     }
-                    return Err(doubted(refusal(node, &reason), unsure));
+                    return Err(doubted(refusal(leaving, &reason), unsure));
                 }
                 Next::Plainly(fleet) => self.terminate_plainly(id, fleet.as_ref(), write, terminated).await?,
             };
@@ -209,8 +241,8 @@ impl Aws {
         }
     }
 
-    /// Finds out what is to be done, and whether it may be.
-    async fn next(
+    /// Finds out what is to be done for a node's machine, and whether it may be.
+    async fn next_of_node(
         &self,
         node: &Arc<NodeSnapshot>,
         before: Option<&FleetBefore>,
@@ -228,7 +260,8 @@ impl Aws {
         let refusal = |reason: &Reason| {
             // Denied is final: the node is released, as nothing was sent.
             let denied = known.denied && is_unreachable(reason);
-            if denied { PortError::new(ErrorClass::Denied, reason.to_string()) } else { refusal(node, reason) }
+            let leaving = Leaving::Node(node, before);
+            if denied { PortError::new(ErrorClass::Denied, reason.to_string()) } else { refusal(leaving, reason) }
         };
         let failed = known.of_instance.get(id).and_then(|reasons| reasons.iter().find(|reason| is_unreachable(reason)));
         let Some(instance) = known.instances.get(id) else {
@@ -377,9 +410,9 @@ fn is_unreachable(reason: &Reason) -> bool {
 }
 
 /// A refusal as an error: nothing happened. What could not be asked may be asked again.
-fn refusal(node: &NodeSnapshot, reason: &Reason) -> PortError {
+fn refusal(leaving: Leaving<'_>, reason: &Reason) -> PortError {
     let class = if is_unreachable(reason) { ErrorClass::Transient } else { ErrorClass::Permanent };
-    PortError::new(class, format!("the machine of node {} may not be deleted: {reason}", node.name))
+    PortError::new(class, format!("{leaving} may not be deleted: {reason}"))
 }
 
 /// AWS' own refusal. Its code for "below the minimum" is the one for everything else too, so the words tell.

@@ -220,7 +220,7 @@ impl Aws {
     }
 
     /// Sets a fleet's target, and whether it lets members live that are too much.
-    async fn set_target(
+    pub(crate) async fn set_target(
         &self,
         fleet: &FleetId,
         target: Target,
@@ -281,6 +281,12 @@ impl Since {
 }
 
 impl Terminated {
+    /// Notes that a fleet's target is this process' doing from now on, whatever was recorded before.
+    #[cfg(feature = "fleet")]
+    pub(crate) fn handle(&mut self, fleet: &FleetId) {
+        self.handled.insert(fleet.clone());
+    }
+
     /// Takes over what another process has lowered for a member.
     pub(super) fn take_over(&mut self, id: &str, fleet: Fleet, from: Target) {
         tracing::warn!(
