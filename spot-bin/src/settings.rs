@@ -78,6 +78,7 @@ pub fn interruption(config: &Config, own: &Own) -> InterruptionSettings {
 fn policy(config: &Config, own: &Own) -> Policy {
     let selection = &config.selection;
     Policy {
+        candidates: judge::Candidates::OnDemand,
         node_selector: selection.node_selector.clone(),
         provisioned_nodes: match selection.provisioned_nodes {
             ProvisionedNodes::Skip => judge::ProvisionedNodes::Skip,

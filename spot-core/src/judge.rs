@@ -3,29 +3,31 @@
 //! A pure function of nodes, facts, policy and the time. Verdicts are made when they are asked for: a run asks until
 //! its batch is full, a plan asks for all.
 
-use std::cell::{OnceCell, RefCell};
+mod candidates;
+mod placement;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::iter;
-use std::sync::Arc;
 use std::time::Duration;
 
+pub use candidates::{Candidates, Others, PoolCandidates};
+use candidates::{Room, is_candidate};
 use jiff::Timestamp;
+use placement::{Placed, is_place};
 
 use crate::budget::Budgets;
 use crate::capacity::Class;
-use crate::claim::{Claim, Owner};
-use crate::cloud::CloudFacts;
+use crate::claim::Claim;
+use crate::cloud::{CloudFact, CloudFacts};
 use crate::decision::{self, Rank, is_control_plane, rank};
 use crate::drain::plan::{self, DrainRules, Force, PodVerdict};
 use crate::memory::{Exhaustion, Memory};
 use crate::node::{Node, NodeRef, Readiness, Uid, key};
-use crate::placement::{Needs, Terms};
 use crate::pod::PodSnapshot;
 use crate::reason::{Reason, ReasonKind, Span};
 use crate::selector::LabelSelector;
 use crate::view::View;
-use crate::volume::Reach;
 
 /// A kubelet that has been silent for less than this may come back: the time after which Kubernetes itself begins to
 /// evict pods from a node that is not ready (default toleration of `not-ready`).
@@ -44,7 +46,9 @@ pub enum ProvisionedNodes {
 /// The rules of a judgement.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    /// Which nodes are candidates; empty: all.
+    /// Which nodes are looked for.
+    pub candidates: Candidates,
+    /// Which of them are selected; empty: all.
     pub node_selector: LabelSelector,
     /// What to do with nodes of another provisioner.
     pub provisioned_nodes: ProvisionedNodes,
@@ -123,15 +127,6 @@ pub struct Judgement<'a, N> {
     placed: Placed,
 }
 
-/// Which demands spot was found to meet: most pods share theirs with many others.
-#[derive(Debug, Default)]
-struct Placed {
-    /// Of pods that demand nothing.
-    plain: OnceCell<bool>,
-    /// By the addresses of what is demanded, which the view holds for as long as the judgement lives; zero: nothing.
-    demanding: RefCell<BTreeMap<(usize, usize), bool>>,
-}
-
 /// What is told of all nodes in one pass: where there are many, reading them is what takes the time.
 #[derive(Debug, Default)]
 struct Tally<'a> {
@@ -139,10 +134,10 @@ struct Tally<'a> {
     candidates: Vec<(Rank<'a>, usize)>,
     /// Nodes that could take pods: ready, schedulable, not of the control plane.
     usable: usize,
-    /// Nodes that the migration has claimed, and that do not depart.
+    /// Nodes that are claimed for what is judged, and that do not depart.
     claimed: usize,
-    /// Positions of the spot nodes.
-    spot: Vec<usize>,
+    /// Positions of the nodes that pods may move to: spot nodes, or what stays of a pool's cluster.
+    places: Vec<usize>,
 }
 
 /// Judges all nodes.
@@ -172,13 +167,14 @@ impl<'a> Tally<'a> {
     fn of<N: Node>(nodes: &'a [N], facts: &Facts<'_>, policy: &Policy) -> Self {
         let mut tally = Self::default();
         for (at, node) in nodes.iter().enumerate() {
-            let class = facts.cloud.class(node.uid());
+            let fact = facts.cloud.of(node.uid());
             tally.usable += usize::from(is_usable(node));
-            tally.claimed += usize::from(open_claim(node).is_some());
-            if class == Class::Spot {
-                tally.spot.push(at);
+            tally.claimed += usize::from(open_claim(node, policy).is_some());
+            let is_candidate = is_candidate(node, fact, policy);
+            if is_place(node, is_candidate, fact, policy) {
+                tally.places.push(at);
             }
-            if is_candidate(node, class, policy) {
+            if is_candidate {
                 tally.candidates.push((rank(node, policy.own_node.as_deref()), at));
             }
         }
@@ -204,7 +200,10 @@ fn overall<N: Node>(nodes: &[N], facts: &Facts<'_>, policy: &Policy, now: Timest
     if !budgets.is_open(now) {
         reasons.push(Reason::Plain(ReasonKind::OutsideWindow));
     }
-    if let Some(until) = exhausted_until(nodes, facts, now) {
+    // A pool's nodes go though spot is short: the pool is asked to want less.
+    if policy.candidates == Candidates::OnDemand
+        && let Some(until) = exhausted_until(nodes, facts, now)
+    {
         reasons.push(Reason::Exhausted(until));
     }
     if budgets.per_run.is_some_and(|limit| facts.run.begun >= limit) {
@@ -232,7 +231,7 @@ impl<'a, N: Node> Judgement<'a, N> {
     /// The verdict on one node.
     #[must_use]
     pub fn verdict(&self, node: &N) -> Verdict {
-        if !is_candidate(node, self.class(node), self.policy) {
+        if !is_candidate(node, self.fact(node), self.policy) {
             return Verdict::NotACandidate;
         }
         let reasons: Vec<_> = self.reasons(node).collect();
@@ -261,7 +260,9 @@ impl<'a, N: Node> Judgement<'a, N> {
     /// The eligible nodes in order, as many as budgets and groups leave room for.
     fn choose(&self) -> Vec<&'a N> {
         // Where it is unknown whether spot has room, one node shows it.
-        let unknown = self.tally.spot.is_empty() && self.facts.cloud.pending_spot() == 0;
+        let unknown = self.policy.candidates == Candidates::OnDemand
+            && self.tally.places.is_empty()
+            && self.facts.cloud.pending_spot() == 0;
         let at_once = if unknown { 1 } else { self.policy.budgets.at_once };
         let budgets = &self.policy.budgets;
         let begun = self.facts.run.begun;
@@ -276,7 +277,7 @@ impl<'a, N: Node> Judgement<'a, N> {
         let mut groups = BTreeMap::new();
         let mut chosen: Vec<&'a N> = Vec::new();
         for node in self.ranked() {
-            let resumed = open_claim(node).is_some();
+            let resumed = open_claim(node, self.policy).is_some();
             if chosen.len() >= room {
                 break;
             }
@@ -322,11 +323,11 @@ impl<'a, N: Node> Judgement<'a, N> {
         iter::from_fn(move || ranked.pop()).filter_map(|Reverse((_, at))| nodes.get(at))
     }
 
-    /// Whether the node's group has room for one less of it, after those that were chosen before.
+    /// Whether what keeps the node has room for one less of it, after those that were chosen before.
     fn fits(&self, node: &N, left: &mut BTreeMap<&'a str, u32>) -> bool {
-        let Some(group) = self.facts.cloud.of(node.uid()).and_then(|fact| fact.group.as_ref()) else { return true };
-        let room = left.entry(&group.id).or_insert_with(|| group.desired.saturating_sub(group.floor));
-        let Some(rest) = room.checked_sub(group.weight) else { return false };
+        let Some(Room { name, left: room, weight }) = self.policy.candidates.room(self.fact(node)) else { return true };
+        let room = left.entry(name).or_insert(room);
+        let Some(rest) = room.checked_sub(weight) else { return false };
         *room = rest;
         true
     }
@@ -353,37 +354,39 @@ impl<'a, N: Node> Judgement<'a, N> {
         self.facts.cloud.class(node.uid())
     }
 
+    fn fact(&self, node: &N) -> Option<&'a CloudFact> {
+        self.facts.cloud.of(node.uid())
+    }
+
     /// Why a candidate may not go, cheapest to find out first.
     fn reasons(&self, node: &'a N) -> impl Iterator<Item = Reason> {
         let plain = |applies: bool, kind| applies.then_some(Reason::Plain(kind));
-        let fact = self.facts.cloud.of(node.uid());
+        let fact = self.fact(node);
+        let candidates = &self.policy.candidates;
+        let nameless = candidates.need_a_class() && self.class(node) == Class::Unknown;
         let left = self.tally.usable.saturating_sub(usize::from(is_usable(node)));
         let others = node.label(key::NODE_POOL).is_some() && self.policy.provisioned_nodes == ProvisionedNodes::Skip;
-        let group_full = fact
-            .and_then(|fact| fact.group.as_ref())
-            .filter(|group| group.desired.saturating_sub(group.floor) < group.weight)
-            .map(|group| {
-                let words = format!("group {} keeps {} and may not go below {}", group.id, group.desired, group.floor);
-                Reason::Cloud(ReasonKind::GroupAtMinimum, words)
-            });
         [
-            plain(self.class(node) == Class::Unknown, ReasonKind::UnknownCapacity),
-            plain(is_departing(node), ReasonKind::Departing),
+            plain(nameless, ReasonKind::UnknownCapacity),
+            plain(is_departing(node, self.policy), ReasonKind::Departing),
             decision::opt_out(node).map(Reason::OptedOut),
             plain(others, ReasonKind::ProvisionedByOther),
             self.not_ready(node),
             self.backing_off(node),
             plain(left < self.policy.budgets.min_remaining, ReasonKind::TooFewNodes),
-            group_full,
+            candidates.too_much(fact),
         ]
         .into_iter()
         .flatten()
         .chain(fact.into_iter().flat_map(|fact| fact.refusals.iter().cloned()))
         .chain(self.overall.iter().cloned())
-        .chain(self.facts.view.pods_on(node.name()).filter_map(|pod| self.pod_reason(pod)))
+        .chain(self.facts.view.pods_on(node.name()).filter_map(|pod| self.pod_reason(node, pod)))
     }
 
     fn not_ready(&self, node: &N) -> Option<Reason> {
+        if self.policy.candidates.force() == Force::Forced {
+            return None;
+        }
         match node.readiness() {
             Readiness::Ready => None,
             Readiness::NotReady { since } | Readiness::Unreachable { since } => {
@@ -394,16 +397,20 @@ impl<'a, N: Node> Judgement<'a, N> {
     }
 
     fn backing_off(&self, node: &N) -> Option<Reason> {
-        let until = node.back_off().map(|back_off| back_off.until).filter(|until| *until > self.now);
+        let obeyed = node.back_off().filter(|_| self.policy.candidates.force() == Force::Planned);
+        let until = obeyed.map(|back_off| back_off.until).filter(|until| *until > self.now);
         (until.is_some() || self.facts.run.failed.contains(node.uid())).then_some(Reason::BackingOff(until))
     }
 
-    fn pod_reason(&self, pod: &PodSnapshot) -> Option<Reason> {
+    fn pod_reason(&self, node: &N, pod: &PodSnapshot) -> Option<Reason> {
+        if self.policy.candidates.force() == Force::Forced {
+            return None;
+        }
         match plan::verdict(pod, &self.policy.drain, Force::Planned, self.facts.view) {
             PodVerdict::Leave(_) | PodVerdict::Going => None,
             PodVerdict::Refuse(reason) => Some(reason),
             // Lasting reasons first: it is no use to wait for a budget if the pod can't go anyway.
-            PodVerdict::Evict => self.grace(pod).or_else(|| self.placement(pod)).or_else(|| self.budget(pod)),
+            PodVerdict::Evict => self.grace(pod).or_else(|| self.placement(node, pod)).or_else(|| self.budget(pod)),
         }
     }
 
@@ -417,74 +424,18 @@ impl<'a, N: Node> Judgement<'a, N> {
         let own = self.policy.own_pod.as_ref() == Some(&pod.uid);
         if own { None } else { plan::budget_refusal(pod, self.facts.view) }
     }
-
-    /// Why this pod could not run on spot, as far as spot is known.
-    fn placement(&self, pod: &PodSnapshot) -> Option<Reason> {
-        // Hardly ever more than one: a pod's volumes are in one zone.
-        let mut zones: Vec<&'a Arc<Terms>> = Vec::new();
-        for volume in self.facts.view.volumes_of(pod) {
-            match &volume.reach {
-                Reach::Anywhere => {}
-                Reach::Nodes(terms) if zones.contains(&terms) => {}
-                Reach::Nodes(terms) => zones.push(terms),
-                Reach::Host => return Some(Reason::LocalVolume(pod.reference(), Arc::clone(&volume.name))),
-            }
-        }
-        if self.tally.spot.is_empty() && self.facts.memory.shapes.is_empty() {
-            return None;
-        }
-        let needs = pod.needs.as_deref();
-        let fits = match (needs, &zones[..]) {
-            (None, []) => *self.placed.plain.get_or_init(|| self.spot_takes(None, &[])),
-            (_, [] | [_]) => {
-                let zone = zones.first().map_or(0, |terms| Arc::as_ptr(terms).addr());
-                let key = (needs.map_or(0, |needs| std::ptr::from_ref(needs).addr()), zone);
-                let known = self.placed.demanding.borrow().get(&key).copied();
-                known.unwrap_or_else(|| {
-                    let fits = self.spot_takes(needs, &zones);
-                    self.placed.demanding.borrow_mut().insert(key, fits);
-                    fits
-                })
-            }
-            (_, _) => self.spot_takes(needs, &zones),
-        };
-        (!fits).then(|| Reason::NoSpotPlacement(pod.reference()))
-    }
-
-    /// Whether a spot node that is there, or one of a shape that was seen lately, meets all of this.
-    fn spot_takes(&self, needs: Option<&Needs>, zones: &[&Arc<Terms>]) -> bool {
-        let nothing = Needs::default();
-        let needs = needs.unwrap_or(&nothing);
-        let mut nodes = self.tally.spot.iter().filter_map(|at| self.nodes.get(*at));
-        nodes.any(|node| needs.met_by(node) && zones.iter().all(|terms| terms.met_by(node)))
-            || self
-                .facts
-                .memory
-                .shapes
-                .iter()
-                .any(|shape| needs.met_by_shape(shape) && zones.iter().all(|terms| terms.met_by_shape(shape)))
-    }
 }
 
-/// Whether a node is one that is looked for: on-demand, or possibly so, and selected.
-fn is_candidate(node: &impl Node, class: Class, policy: &Policy) -> bool {
-    match class {
-        Class::OnDemand | Class::Unknown => {}
-        Class::Spot | Class::Reserved => return false,
-    }
-    !is_control_plane(node) && policy.node_selector.matches(|key| node.label(key))
-}
-
-/// The migration's claim on a node that is not departing.
-fn open_claim(node: &impl Node) -> Option<&Claim> {
-    node.claim().of(node.uid()).filter(|claim| claim.owner == Owner::Migrator && !claim.is_departing())
+/// The claim on a node that is to go by this policy, and not departing.
+fn open_claim<'n>(node: &'n impl Node, policy: &Policy) -> Option<&'n Claim> {
+    let claim = node.claim().of(node.uid());
+    claim.filter(|claim| policy.candidates.is_owner(&claim.owner) && !claim.is_departing())
 }
 
 /// Whether the node goes without us: being deleted, departing, or claimed for another purpose.
-fn is_departing(node: &impl Node) -> bool {
-    let claimed =
-        node.claim().of(node.uid()).is_some_and(|claim| claim.is_departing() || claim.owner != Owner::Migrator);
-    claimed || node.deleting_since().is_some()
+fn is_departing(node: &impl Node, policy: &Policy) -> bool {
+    let others = |claim: &Claim| claim.is_departing() || !policy.candidates.is_owner(&claim.owner);
+    node.claim().of(node.uid()).is_some_and(others) || node.deleting_since().is_some()
 }
 
 const fn order(verdict: &Verdict) -> u8 {

@@ -54,6 +54,7 @@ pub mod ports;
 pub mod progress;
 pub mod reason;
 pub mod retire;
+mod run;
 pub mod schedule;
 pub mod selector;
 pub mod settle;

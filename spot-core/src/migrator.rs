@@ -3,35 +3,26 @@
 //! Dropping any of these futures is a kill: nothing is cleaned up, the claims stay on the nodes, and recovery owns
 //! them.
 
-mod given_back;
 mod operator;
-mod recovery;
-mod remember;
-mod run;
-mod soft_taint;
 
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::future::{self, Either};
+use futures::future;
 use jiff::Timestamp;
-
-use crate::error::{PortError, RunError, chain};
-use crate::interruption::Hold;
-use crate::judge::Policy;
-use crate::ports::{Instant, Live, Ports, Scope};
-use crate::progress::{Outcome, Progress, Report};
-use crate::retire::{RetireSettings, Retirer};
-use crate::schedule::Schedule;
-use crate::stop::Stop;
-use crate::wait::within;
-use run::Run;
-
 pub use operator::{Freed, Which};
 
-/// How long opening a view may take: every node and pod of a large cluster is listed.
-const OPENING: Duration = Duration::from_mins(2);
+use crate::error::{RunError, chain};
+use crate::interruption::Hold;
+use crate::judge::{Candidates, Policy};
+use crate::ports::{Instant, Live, Ports};
+use crate::progress::{Outcome, Progress, Report};
+use crate::retire::{Purpose, RetireSettings};
+use crate::run::{self, Run, Task};
+use crate::schedule::Schedule;
+use crate::stop::Stop;
+
 /// How often the wall clock is looked at while waiting for a tick: it may jump, and a machine may sleep.
 const LOOK_AT_CLOCK: Duration = Duration::from_mins(1);
 
@@ -69,13 +60,6 @@ impl Settings {
             exhaustion: (Duration::from_hours(1), Duration::from_hours(6)),
             dry_run: false,
         }
-    }
-}
-
-impl Settings {
-    fn retirer<'a>(&'a self, ports: &'a Ports, live: &'a dyn Live, hold: &'a Hold, stop: &'a Stop) -> Retirer<'a> {
-        let Policy { drain: rules, own_pod, .. } = &self.policy;
-        Retirer { ports, live, settings: &self.retire, rules, own_pod: own_pod.as_ref(), hold, stop }
     }
 }
 
@@ -161,38 +145,41 @@ impl Migrator {
     }
 
     async fn recover_now(&self, stop: &Stop) -> Result<Report, RunError> {
-        let live = self.open().await?;
-        let mut run = Run::begin(&self.ports, &self.settings, &*live, &self.hold, stop).await?;
+        let live = run::open(&self.ports).await?;
+        let mut run = self.begin(&*live, stop).await?;
         let outcome = run.recover().await.map(|ended| ended.unwrap_or(Outcome::Recovered));
         run.finish(outcome).await
     }
 
     async fn migrate_now(&self, stop: &Stop, begin: Begin) -> Result<Report, RunError> {
-        let live = self.open().await?;
-        let mut run = Run::begin(&self.ports, &self.settings, &*live, &self.hold, stop).await?;
+        let live = run::open(&self.ports).await?;
+        let mut run = self.begin(&*live, stop).await?;
         let outcome = match run.recover().await {
             Ok(Some(outcome)) => Ok(outcome),
             Ok(None) if begin == Begin::UnlessLeftovers && run.recovered_any() => Ok(Outcome::Recovered),
-            Ok(None) => run.migrate().await,
+            Ok(None) => retire_all(&mut run, &*live).await,
             Err(error) => Err(error),
         };
         run.finish(outcome).await
     }
 
-    async fn open(&self) -> Result<Box<dyn Live>, RunError> {
-        let by = self.ports.clock.instant() + OPENING;
-        within(&self.ports, by, "listing the cluster", self.ports.cluster.open(Scope::Cluster, by))
-            .await
-            .map_err(RunError::Cluster)
+    async fn begin<'a>(&'a self, live: &'a dyn Live, stop: &'a Stop) -> Result<Run<'a>, RunError> {
+        let Settings { policy, retire, settle_timeout, exhaustion, dry_run, .. } = &self.settings;
+        let task = Task {
+            purpose: Purpose::Migration,
+            policy: Policy { candidates: Candidates::OnDemand, ..policy.clone() },
+            retire,
+            settle_timeout: *settle_timeout,
+            exhaustion: *exhaustion,
+            dry_run: *dry_run,
+        };
+        let run = Run::begin(&self.ports, task, live, &self.hold, stop).await?;
+        self.report(&Progress::RunStarted { nodes: run.count() });
+        Ok(run)
     }
 
-    /// Drops the work when the leadership is lost, which is looked at before each step of the work: a process that was
-    /// frozen for longer than its lease does nothing more on waking.
     async fn while_leading<T>(&self, work: impl Future<Output = T>) -> Result<T, RunError> {
-        match future::select(pin!(self.ports.leadership.lost()), pin!(work)).await {
-            Either::Left(_) => Err(RunError::LostLeadership),
-            Either::Right((done, _)) => Ok(done),
-        }
+        run::while_leading(&self.ports, work).await
     }
 
     /// Makes a run, and reports how it ended, whichever way.
@@ -230,6 +217,16 @@ impl Migrator {
     }
 }
 
+/// Retires nodes until none is left that may go, or an on-demand node comes back.
+async fn retire_all(run: &mut Run<'_>, live: &dyn Live) -> Result<Outcome, RunError> {
+    run.announce(&live.view());
+    loop {
+        if let Some(outcome) = run.turn().await? {
+            return Ok(outcome);
+        }
+    }
+}
+
 /// How waiting for a tick ended.
 enum Waited {
     Reached,
@@ -252,9 +249,4 @@ fn unless_lost(ended: Result<Report, RunError>) -> Result<Option<Report>, RunErr
         Err(RunError::LostLeadership) => Err(RunError::LostLeadership),
         Err(RunError::Cluster(_) | RunError::Cloud(_) | RunError::Memory(_)) => Ok(None),
     }
-}
-
-/// Whether a failed call means that somebody else leads.
-fn run_error(error: PortError, otherwise: impl FnOnce(PortError) -> RunError) -> RunError {
-    if error.class == crate::error::ErrorClass::NotLeader { RunError::LostLeadership } else { otherwise(error) }
 }

@@ -53,6 +53,8 @@ pub enum Purpose {
     PoolRemoval {
         /// The pool.
         pool: String,
+        /// For how long budgets are obeyed, where everything goes after that whatever holds it; none: until the end.
+        force: Option<Duration>,
     },
     /// The cloud takes its machine away, or may do so soon.
     Interruption {
@@ -67,22 +69,31 @@ impl Purpose {
     pub fn owner(&self) -> Owner {
         match self {
             Self::Migration => Owner::Migrator,
-            Self::ScaleDown { pool } | Self::Roll { pool } | Self::PoolRemoval { pool } => Owner::Fleet(pool.clone()),
+            Self::ScaleDown { pool } | Self::Roll { pool } | Self::PoolRemoval { pool, .. } => {
+                Owner::Fleet(pool.clone())
+            }
             Self::Interruption { .. } => Owner::Interruption,
         }
     }
 
-    fn force(&self) -> Force {
+    pub(crate) fn force(&self) -> Force {
         match self {
-            Self::Migration | Self::ScaleDown { .. } | Self::Roll { .. } | Self::PoolRemoval { .. } => Force::Planned,
+            Self::PoolRemoval { force: Some(_), .. } => Force::Forced,
+            Self::Migration | Self::ScaleDown { .. } | Self::Roll { .. } | Self::PoolRemoval { force: None, .. } => {
+                Force::Planned
+            }
             Self::Interruption { terms } => terms.limits().force,
         }
     }
 
+    /// Whose work it is: a removal is a person's wish, and waits, however hard it is tried.
     fn lane(&self) -> Lane {
-        match self.force() {
-            Force::Planned => Lane::Planned,
-            Force::Forced => Lane::Forced,
+        match self {
+            Self::Migration | Self::ScaleDown { .. } | Self::Roll { .. } | Self::PoolRemoval { .. } => Lane::Planned,
+            Self::Interruption { terms } => match terms.limits().force {
+                Force::Planned => Lane::Planned,
+                Force::Forced => Lane::Forced,
+            },
         }
     }
 }

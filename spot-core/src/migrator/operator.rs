@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Migrator, run_error};
+use super::Migrator;
 use crate::claim::Claim;
 use crate::error::{ErrorClass, PortError, RunError};
+use crate::judge::Policy;
 use crate::memory::Memory;
 use crate::node::{Effect, Node, NodeRef, NodeSnapshot, key};
 use crate::ports::{Edit, Lane, NodeChange, Write};
-use crate::retire::record;
+use crate::retire::{Retirer, record};
+use crate::run::{self, run_error};
 use crate::stop::Stop;
 use crate::wait::{REQUEST, within};
 
@@ -47,10 +49,12 @@ impl Migrator {
     /// # Errors
     /// When the cluster could not be read.
     pub async fn release(&self, which: &Which) -> Result<Vec<Freed>, RunError> {
-        let live = self.open().await?;
+        let live = run::open(&self.ports).await?;
         let view = live.view();
         let stop = Stop::default();
-        let retirer = self.settings.retirer(&self.ports, &*live, &self.hold, &stop);
+        let Policy { drain: rules, own_pod, .. } = &self.settings.policy;
+        let (ports, settings, own_pod) = (&self.ports, &self.settings.retire, own_pod.as_ref());
+        let retirer = Retirer { ports, live: &*live, settings, rules, own_pod, hold: &self.hold, stop: &stop };
         let mut freed = Vec::new();
         for (name, node) in chosen(view.nodes(), which) {
             let Some(node) = node else {

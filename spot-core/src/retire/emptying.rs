@@ -8,10 +8,10 @@ use futures::future::{self, Either};
 use super::{Halt, Purpose, Retirer, record};
 use crate::claim::Owner;
 use crate::drain::driver::{Drain, Drained, Evictions};
-use crate::drain::plan::Force;
 use crate::error::Cause;
 use crate::interruption::{Hold, Terms};
 use crate::node::{NodeRef, NodeSnapshot};
+use crate::ports::Lane;
 use crate::progress::Step;
 use crate::view::View;
 
@@ -45,7 +45,7 @@ impl<'a> Retirer<'a> {
         let (owner, hold, ports) = (purpose.owner(), self.holding(purpose), self.ports);
         move |view, node| match node {
             None => Some(Halt::Vanished),
-            Some(_) if view.paused() && purpose.force() == Force::Planned => Some(Halt::Paused),
+            Some(_) if view.paused() && purpose.lane() == Lane::Planned => Some(Halt::Paused),
             Some(_) if hold.is_some_and(|hold| hold.until(ports.clock.instant()).is_some()) => Some(Halt::Held),
             Some(node) if record::lost_its_taint(node, &owner) => None,
             Some(node) => record::taken_back(node, &owner),

@@ -20,7 +20,7 @@ use crate::drain::plan::{self, Force, PodVerdict};
 use crate::error::{Cause, ErrorClass, PortError, chain};
 use crate::interruption::Terms;
 use crate::node::{NodeRef, NodeSnapshot};
-use crate::ports::{Erased, Instant, NodeChange, Write, Written};
+use crate::ports::{Erased, Instant, Lane, NodeChange, Write, Written};
 use crate::progress::{Halted, Progress, Step, Undo};
 use crate::settle::Awaited;
 use crate::wait::{self, REQUEST, within};
@@ -201,7 +201,15 @@ impl<'a> Job<'a> {
     fn terms(&self) -> Terms {
         match self.purpose {
             Purpose::Interruption { terms } => terms.clone(),
-            Purpose::Migration | Purpose::ScaleDown { .. } | Purpose::Roll { .. } | Purpose::PoolRemoval { .. } => {
+            Purpose::PoolRemoval { force: Some(obeyed), .. } => {
+                let delete_blocked = self.retirer.ports.clock.instant() + *obeyed;
+                let until = delete_blocked + self.retirer.settings.drain_timeout;
+                Terms::new(until, Some(delete_blocked), Force::Forced)
+            }
+            Purpose::Migration
+            | Purpose::ScaleDown { .. }
+            | Purpose::Roll { .. }
+            | Purpose::PoolRemoval { force: None, .. } => {
                 let until = self.retirer.ports.clock.instant() + self.retirer.settings.drain_timeout;
                 Terms::new(until, None, Force::Planned)
             }
@@ -259,9 +267,9 @@ impl<'a> Job<'a> {
     /// A pause holds back what is planned, and nothing else.
     async fn unless_paused(&self, step: Step, by: Instant) -> Result<(), Halt> {
         let Retirer { ports, live, .. } = self.retirer;
-        let paused = match self.purpose.force() {
-            Force::Planned => within(ports, by, "reading the pause", live.paused(by)).await,
-            Force::Forced => Ok(false),
+        let paused = match self.purpose.lane() {
+            Lane::Planned => within(ports, by, "reading the pause", live.paused(by)).await,
+            Lane::Forced => Ok(false),
         };
         if paused.map_err(|error| Halt::call(step, error))? { Err(Halt::Paused) } else { Ok(()) }
     }
@@ -430,9 +438,9 @@ impl<'a> Job<'a> {
             if change == NodeChange::default() {
                 return Ok(());
             }
-            let most = match self.purpose.force() {
-                Force::Planned => REQUEST,
-                Force::Forced => HASTY,
+            let most = match self.purpose.lane() {
+                Lane::Planned => REQUEST,
+                Lane::Forced => HASTY,
             };
             let by = ports.clock.instant() + most;
             let write = Write::new(by, self.purpose.lane(), Arc::clone(&ports.leadership));

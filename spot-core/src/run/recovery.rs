@@ -6,19 +6,16 @@ use std::time::Duration;
 
 use futures::future;
 
-use super::run::Run;
-use super::run_error;
-use crate::capacity::Class;
-use crate::claim::{ClaimStep, Machine, Owner};
+use super::{Run, run_error};
+use crate::claim::{ClaimStep, Machine};
 use crate::cloud::InstanceState;
 use crate::decision::{self, KnownNodes};
-use crate::drain::plan::Force;
 use crate::error::{Cause, ErrorClass, Failure, RunError, chain};
 use crate::node::{ClaimAnnotation, Node, NodeSnapshot};
 use crate::ports::Lane;
 use crate::progress::{Halted, Outcome, Progress, Step};
 use crate::retire::release::{BackingOff, Freed};
-use crate::retire::{End, Purpose, Retirement, Target, record};
+use crate::retire::{End, Retirement, Target, record};
 use crate::wait::{self, REQUEST};
 
 /// How late a cloud may tell that an instance is on its way out: EC2 was seen to be half a minute behind.
@@ -39,14 +36,14 @@ enum Leftover {
 }
 
 impl Run<'_> {
-    /// Finishes or releases every leftover, and takes soft taints off. One that fails does not stop the others; an
+    /// Finishes or releases every leftover of this work, and takes soft taints off. One that fails does not stop the others; an
     /// outcome if what it disturbed does not settle, or an on-demand node came since it was claimed.
-    pub(super) async fn recover(&mut self) -> Result<Option<Outcome>, RunError> {
+    pub(crate) async fn recover(&mut self) -> Result<Option<Outcome>, RunError> {
         let view = self.live.view();
         let mut leftovers: Vec<Arc<NodeSnapshot>> =
-            view.nodes().iter().filter(|node| is_leftover(node)).map(Arc::clone).collect();
+            view.nodes().iter().filter(|node| self.is_leftover(node)).map(Arc::clone).collect();
         leftovers.sort_by_key(|node| (claimed_at(node), node.created_at, node.uid.clone()));
-        if self.settings.dry_run {
+        if self.task.dry_run {
             return Ok(None);
         }
         if let Some(since) = leftovers.iter().filter_map(|node| claimed_at(node)).min() {
@@ -56,20 +53,26 @@ impl Run<'_> {
         }
         drop(view);
         self.harden().await;
-        self.give_back().await?;
+        if self.task.is_migration() {
+            self.give_back().await?;
+        }
         for node in leftovers {
             if self.stop.is_set() {
                 return Ok(Some(Outcome::Stopped));
             }
             let view = self.live.view();
             self.follows(&view)?;
-            self.count_leftover();
+            self.leftovers += 1;
             // It may refuse by now, which is better known before more pods are moved.
             self.ask_cloud(&view, &[node.reference()]).await?;
             drop(view);
             let retirement = self.take_up(&node).await?;
             if matches!(retirement.end, End::NotLeader) {
                 return Err(RunError::LostLeadership);
+            }
+            if matches!(retirement.end, End::Retired | End::Departing) {
+                let fact = self.cloud.of(node.uid.as_str());
+                self.task.policy.candidates.lose(fact);
             }
             let disturbed = self.record(retirement);
             if !disturbed.nodes.is_empty()
@@ -81,12 +84,23 @@ impl Run<'_> {
         Ok(None)
     }
 
+    /// Whether an earlier process of ours, or the tool that the migration replaces, was at this node. Another owner's is
+    /// not.
+    fn is_leftover(&self, node: &NodeSnapshot) -> bool {
+        match &node.claim {
+            ClaimAnnotation::Valid(claim) => claim.owner == self.task.purpose.owner(),
+            ClaimAnnotation::Unreadable(_) => self.task.is_migration(),
+            ClaimAnnotation::Absent => self.task.is_migration() && decision::is_marked(node),
+        }
+    }
+
     async fn take_up(&self, node: &Arc<NodeSnapshot>) -> Result<Retirement, RunError> {
         let retirer = self.retirer();
+        let (owner, force) = (self.task.purpose.owner(), self.task.purpose.force());
         let reference = node.reference();
         let (why, backing_off) = match self.assess(node).await? {
-            Leftover::Resume(target) => return Ok(retirer.retire(target, &Purpose::Migration).await),
-            Leftover::Await(target) => return Ok(retirer.follow(target, &Purpose::Migration).await),
+            Leftover::Resume(target) => return Ok(retirer.retire(target, &self.task.purpose).await),
+            Leftover::Await(target) => return Ok(retirer.follow(target, &self.task.purpose).await),
             Leftover::Release(why) => (why, BackingOff::Yes),
             Leftover::Postpone(why) => (why, BackingOff::No),
         };
@@ -95,9 +109,9 @@ impl Run<'_> {
             retirer.timed(&reference, Step::Claim, async {}, |()| Some(Halted::Failed)).await;
         }
         // An earlier process may have moved its pods.
-        let claim = record::ours(node, &Owner::Migrator);
-        let awaited = claim.is_some().then(|| retirer.awaited(node, claim, Force::Planned));
-        let released = retirer.release(&reference, &Owner::Migrator, None, backing_off).await;
+        let claim = record::ours(node, &owner);
+        let awaited = claim.is_some().then(|| retirer.awaited(node, claim, force));
+        let released = retirer.release(&reference, &owner, None, backing_off).await;
         if claim.is_some() && released == Freed::Done {
             retirer.attach(node, Lane::Planned).await;
         }
@@ -119,7 +133,7 @@ impl Run<'_> {
         if let ClaimAnnotation::Unreadable(_) = &node.claim {
             return Ok(Leftover::Postpone("its claim can't be read"));
         }
-        let claim = record::ours(node, &Owner::Migrator);
+        let claim = record::ours(node, &self.task.purpose.owner());
         if claim.is_none() && node.claim != ClaimAnnotation::Absent {
             return Ok(Leftover::Postpone("its claim was written for another node"));
         }
@@ -141,11 +155,8 @@ impl Run<'_> {
         if decision::is_control_plane(node) {
             return Ok(Leftover::Postpone("it is a control-plane node"));
         }
-        match self.cloud.class(node.uid.as_str()) {
-            Class::OnDemand => {}
-            Class::Spot => return Ok(Leftover::Postpone("it is a spot node")),
-            Class::Reserved => return Ok(Leftover::Postpone("it is a reserved node")),
-            Class::Unknown => return Ok(Leftover::Postpone("its class is unknown now")),
+        if let Some(why) = self.task.policy.candidates.keeps(self.cloud.of(node.uid.as_str())) {
+            return Ok(Leftover::Postpone(why));
         }
         if decision::opt_out(node).is_some() {
             return Ok(Leftover::Release("it was opted out"));
@@ -154,7 +165,7 @@ impl Run<'_> {
             return Ok(Leftover::Release("the cloud would not delete it now"));
         }
         let drained = claim.is_some_and(|claim| claim.step >= ClaimStep::Tainted);
-        if !drained && !self.settings.policy.budgets.is_open(self.ports.clock.now()) {
+        if !drained && !self.task.policy.budgets.is_open(self.ports.clock.now()) {
             return Ok(Leftover::Postpone("no window is open"));
         }
         Ok(Leftover::Resume(target))
@@ -186,15 +197,6 @@ impl Run<'_> {
                 }
             }
         }
-    }
-}
-
-/// Whether an earlier process of ours, or the tool that this one replaces, was at this node. Another owner's is not.
-fn is_leftover(node: &NodeSnapshot) -> bool {
-    match &node.claim {
-        ClaimAnnotation::Valid(claim) => claim.owner == Owner::Migrator,
-        ClaimAnnotation::Unreadable(_) => true,
-        ClaimAnnotation::Absent => decision::is_marked(node),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::run::Run;
+use super::Run;
 use crate::capacity::Class;
 use crate::claim::BackOff;
 use crate::error::{ErrorClass, RunError, chain};
@@ -67,11 +67,11 @@ impl Run<'_> {
         let now = self.ports.clock.now();
         let mut memory = self.memory.with_shapes(&self.spot_shapes());
         if self.facts.retired > 0 {
-            memory = memory.with_retired(self.settings.policy.budgets.day(now), self.facts.retired);
+            memory = memory.with_retired(self.task.policy.budgets.day(now), self.facts.retired);
         }
         match outcome {
             Some(Outcome::SpotExhausted(_)) => {
-                let (initial, max) = self.settings.exhaustion;
+                let (initial, max) = self.task.exhaustion;
                 let previous = self
                     .memory
                     .exhausted

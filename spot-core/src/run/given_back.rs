@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::run::Run;
-use super::run_error;
+use super::{Run, run_error};
 use crate::claim::{Claim, Machine, Owner};
 use crate::cloud::InstanceState;
 use crate::error::{ErrorClass, RunError, chain};
@@ -82,7 +81,7 @@ impl Run<'_> {
         node: &NodeSnapshot,
         change: impl Fn(&NodeSnapshot) -> NodeChange,
     ) -> Result<Option<Arc<NodeSnapshot>>, RunError> {
-        let until = self.ports.clock.instant() + self.settings.retire.grace_period;
+        let until = self.ports.clock.instant() + self.task.retire.grace_period;
         match self.retirer().rewrite(&node.reference(), Lane::Planned, until, change).await {
             Err(Halted::NotLeader) => Err(RunError::LostLeadership),
             written => Ok(written.unwrap_or_default()),

@@ -3,7 +3,7 @@
 use futures::future::{self, FutureExt};
 use futures::stream::{self, StreamExt};
 
-use super::run::{Node, Run};
+use super::{Node, Run};
 use crate::judge::Verdict;
 use crate::node::{NodeRef, NodeSnapshot};
 use crate::ports::{Lane, NodeChange};
@@ -16,10 +16,10 @@ const WRITES: usize = 16;
 impl Run<'_> {
     /// Puts the soft taint on the nodes that may go after these, once a run, so that pods move only once.
     pub(super) async fn soften(&self, view: &View, first: &[Target]) {
-        if self.facts.begun > 0 {
+        if self.facts.begun > 0 || self.task.policy.candidates.others_stay() {
             return;
         }
-        let budgets = &self.settings.policy.budgets;
+        let budgets = &self.task.policy.budgets;
         let most = budgets.per_run.unwrap_or(usize::MAX);
         let later: Vec<NodeRef> = self
             .judgement(view)
@@ -34,16 +34,18 @@ impl Run<'_> {
         self.rewrite_all(later, |node| record::softening(node, now)).await;
     }
 
-    /// Takes the soft taint off every node that has it.
-    pub(super) async fn harden(&self) {
-        let soft = |node: &&Node| node.taints.iter().any(record::is_leaving);
+    /// Takes the soft taint off every node that has it, a pool's work off those of the pool.
+    pub(crate) async fn harden(&self) {
+        let candidates = &self.task.policy.candidates;
+        let ours = |node: &Node| candidates.cover(self.cloud.of(node.uid.as_str()));
+        let soft = |node: &&Node| node.taints.iter().any(record::is_leaving) && ours(node);
         let nodes = self.live.view().nodes().iter().filter(soft).map(|node| node.reference()).collect();
         self.rewrite_all(nodes, record::hardening).await;
     }
 
     async fn rewrite_all(&self, nodes: Vec<NodeRef>, change: impl Fn(&NodeSnapshot) -> NodeChange + Sync) {
         let retirer = self.retirer();
-        let until = self.ports.clock.instant() + self.settings.retire.grace_period;
+        let until = self.ports.clock.instant() + self.task.retire.grace_period;
         let change = &change;
         let writes: Vec<_> =
             nodes.iter().map(|node| retirer.rewrite(node, Lane::Planned, until, change).boxed()).collect();
