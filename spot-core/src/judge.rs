@@ -182,7 +182,8 @@ impl<'a> Tally<'a> {
     }
 }
 
-fn is_usable(node: &impl Node) -> bool {
+/// Whether a node takes pods.
+pub(crate) fn is_usable(node: &impl Node) -> bool {
     !node.is_unschedulable()
         && node.readiness() == Readiness::Ready
         && node.deleting_since().is_none()

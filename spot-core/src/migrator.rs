@@ -19,7 +19,7 @@ use crate::judge::{Candidates, Policy};
 use crate::ports::{Instant, Live, Ports};
 use crate::progress::{Outcome, Progress, Report};
 use crate::retire::{Purpose, RetireSettings};
-use crate::run::{self, Run, Task};
+use crate::run::{self, Run, Task, Turn};
 use crate::schedule::Schedule;
 use crate::stop::Stop;
 
@@ -221,8 +221,9 @@ impl Migrator {
 async fn retire_all(run: &mut Run<'_>, live: &dyn Live) -> Result<Outcome, RunError> {
     run.announce(&live.view());
     loop {
-        if let Some(outcome) = run.turn().await? {
-            return Ok(outcome);
+        match run.turn().await? {
+            Turn::Begun | Turn::Waited => {}
+            Turn::Ended(outcome) => return Ok(outcome),
         }
     }
 }

@@ -3,10 +3,19 @@
 //! A pool is one or more fleets, which keep machines, and the nodes that those machines are. It grows by a fleet that is
 //! told to want more; it shrinks node by node, each retired as in a migration, whatever its class.
 
+mod look;
+mod pools;
+mod ready;
+mod remove;
+pub mod roll;
+mod scale;
+mod work;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use async_trait::async_trait;
+pub use pools::{Pools, Settings};
 
 use crate::claim::InstanceId;
 use crate::error::PortError;
@@ -150,6 +159,8 @@ pub enum Outcome {
     Failed,
     /// What was asked for can't be done, and nothing was touched: why, and what would help.
     Refused(String),
+    /// Somebody else has a fleet want something else meanwhile, which is left as it is: what. What was reported is done.
+    Changed(String),
     /// A person paused us.
     Paused,
     /// The process is to end.

@@ -66,6 +66,18 @@ impl Task<'_> {
     }
 }
 
+/// What a turn came to.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Turn {
+    /// Nodes were begun, and what was disturbed has settled.
+    Begun,
+    /// Nobody may go now, which may pass; a change was waited for.
+    Waited,
+    /// It is the end.
+    Ended(Outcome),
+}
+
 /// A run under way.
 pub(crate) struct Run<'a> {
     ports: &'a Ports,
@@ -74,7 +86,7 @@ pub(crate) struct Run<'a> {
     hold: &'a Hold,
     stop: &'a Stop,
     memory: Memory,
-    cloud: CloudFacts,
+    pub(crate) cloud: CloudFacts,
     /// Something failed, or is waited for, that the cloud's answers may tell of: the next ones are to be new.
     doubtful: bool,
     /// The machines that the cloud was asked about.
@@ -140,34 +152,34 @@ impl<'a> Run<'a> {
     }
 
     /// Does what is next: retires those who go next and waits until their pods run elsewhere, or waits for a while
-    /// because nobody may go now. An outcome if that is the end.
-    pub(crate) async fn turn(&mut self) -> Result<Option<Outcome>, RunError> {
+    /// because nobody may go now.
+    pub(crate) async fn turn(&mut self) -> Result<Turn, RunError> {
         if self.stop.is_set() {
-            return Ok(Some(Outcome::Stopped));
+            return Ok(Turn::Ended(Outcome::Stopped));
         }
         let view = self.live.view();
         self.follows(&view)?;
         self.survey(&view).await?;
         if let Some(outcome) = self.compare(&view) {
-            return Ok(Some(outcome));
+            return Ok(Turn::Ended(outcome));
         }
         let now = self.ports.clock.instant();
         if let Some(end) = self.hold.until(now) {
             let until = *self.held.get_or_insert(now + self.task.settle_timeout);
             if now >= until {
-                return Ok(Some(Outcome::NotSettled("spot capacity is being taken back".to_owned())));
+                return Ok(Turn::Ended(Outcome::NotSettled("spot capacity is being taken back".to_owned())));
             }
             drop(view);
             let over = self.ports.clock.sleep_until(end.min(until));
             future::select(pin!(over), pin!(self.stop.wait())).await;
-            return Ok(None);
+            return Ok(Turn::Waited);
         }
         self.ask_about_the_next(&view).await?;
         let targets: Vec<_> = match self.judgement(&view).batch() {
-            Batch::AllSpot => return Ok(Some(Outcome::AllSpot)),
+            Batch::AllSpot => return Ok(Turn::Ended(Outcome::AllSpot)),
             Batch::Nobody(kinds) => {
                 self.announce(&view);
-                return Ok(Some(Outcome::NothingEligible(kinds)));
+                return Ok(Turn::Ended(Outcome::NothingEligible(kinds)));
             }
             Batch::Nodes(nodes) => nodes.into_iter().filter_map(|node| self.target(node)).collect(),
             Batch::Wait(blocked) => {
@@ -176,7 +188,7 @@ impl<'a> Run<'a> {
             }
         };
         if self.task.dry_run {
-            return Ok(Some(self.would_retire(&targets)));
+            return Ok(Turn::Ended(self.would_retire(&targets)));
         }
         self.patience = None;
         self.warn(&view, &targets);
@@ -192,7 +204,7 @@ impl<'a> Run<'a> {
             // A limit of the day must outlive this process, however it ends.
             self.remember(None).await?;
         }
-        self.settle(&disturbed).await
+        Ok(self.settle(&disturbed).await?.map_or(Turn::Begun, Turn::Ended))
     }
 
     /// Asks the cloud about those who go next, as long as what it refuses makes room for others.
@@ -217,11 +229,7 @@ impl<'a> Run<'a> {
     }
 
     /// Waits for a change that may let a node go, unless that was waited for for too long.
-    async fn be_patient(
-        &mut self,
-        view: Arc<View>,
-        blocked: Vec<(NodeRef, Reason)>,
-    ) -> Result<Option<Outcome>, RunError> {
+    async fn be_patient(&mut self, view: Arc<View>, blocked: Vec<(NodeRef, Reason)>) -> Result<Turn, RunError> {
         let now = self.ports.clock.instant();
         let until = match self.patience {
             Some(until) => until,
@@ -232,7 +240,7 @@ impl<'a> Run<'a> {
         };
         self.patience = Some(until);
         if now >= until {
-            return Ok(Some(Outcome::NothingEligible(self.verdicts(&view).1)));
+            return Ok(Turn::Ended(Outcome::NothingEligible(self.verdicts(&view).1)));
         }
         // Some reasons pass with time alone, so that no change tells of it.
         let until = until.min(now + LOOK_AGAIN);
@@ -240,7 +248,7 @@ impl<'a> Run<'a> {
         drop(view);
         self.changed(revision, until).await?;
         self.doubtful = self.ports.clock.instant() >= until;
-        Ok(None)
+        Ok(Turn::Waited)
     }
 
     /// Retires these side by side. What they disturbed has to settle afterwards.
@@ -353,6 +361,11 @@ impl<'a> Run<'a> {
         self.doubtful = false;
         self.surveyed = Some(view.machines());
         Ok(())
+    }
+
+    /// Has the cloud's next answers be new ones.
+    pub(crate) const fn doubt(&mut self) {
+        self.doubtful = true;
     }
 
     /// Fails when the view follows the cluster no more: what it shows may be long past, and each drain would fail.

@@ -6,6 +6,7 @@ use super::{LOOK_AGAIN, Node, Run};
 use crate::error::RunError;
 use crate::node::NodeRef;
 use crate::progress::{Halted, Outcome, Progress, Step};
+use crate::retire::Purpose;
 use crate::settle::{Awaited, REPLACEMENT};
 use crate::view::View;
 
@@ -29,6 +30,10 @@ impl Run<'_> {
     /// Waits until what was disturbed runs elsewhere, and compares: an outcome if that ends the run. It is a step of
     /// each node that pods were moved off.
     pub(super) async fn settle(&mut self, disturbed: &Disturbed) -> Result<Option<Outcome>, RunError> {
+        if let Purpose::PoolRemoval { force: Some(_), .. } = self.task.purpose {
+            // Everything goes, wherever its pods find room.
+            return Ok(None);
+        }
         let step = Step::Settle;
         let began = self.ports.clock.instant();
         for node in &disturbed.nodes {

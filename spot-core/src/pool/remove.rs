@@ -1,0 +1,119 @@
+//! Removes a pool with all that belongs to it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::future::FutureExt;
+
+use super::look::Look;
+use super::work::{Ended, Going, Step, Work};
+use super::{Fleet, Outcome, Pools, Report};
+use crate::claim::InstanceId;
+use crate::error::{ErrorClass, RunError};
+use crate::judge::{Others, Verdict};
+use crate::node::NodeRef;
+use crate::progress::Progress;
+use crate::reason::{ReasonKind, Span};
+use crate::retire::Purpose;
+use crate::stop::Stop;
+
+impl Pools {
+    /// Retires every node, terminates machines without one, ends every fleet, and waits until all of it is gone.
+    ///
+    /// `force`: for how long budgets are obeyed, and then every pod goes whatever holds it, opted out or managed by
+    /// nobody; who opted a *node* out is obeyed even so. Without it, one node that can't go for good means that nothing
+    /// is touched.
+    ///
+    /// # Errors
+    /// When cluster, cloud or memory could not be read, a fleet could not be changed, or the leadership is lost.
+    pub async fn remove(&self, force: Option<Duration>, stop: &Stop) -> Result<Report, RunError> {
+        let purpose = Purpose::PoolRemoval { pool: self.pool.clone(), force };
+        self.work(purpose, stop, |work| work.remove().boxed()).await
+    }
+}
+
+impl Work<'_> {
+    async fn remove(&mut self) -> Result<Outcome, Ended> {
+        let look = self.look().await?;
+        let going = everything(&look);
+        let judged = self.judged(&going);
+        if let Some(held) = held(&judged) {
+            return Ok(held);
+        }
+        self.recover(&going).await?;
+        let mut machines = BTreeSet::new();
+        let mut patience = None;
+        loop {
+            let look = self.look().await?;
+            machines.extend(look.weights().into_keys());
+            self.counted(look.count(&look.fleets, 0));
+            if look.fleets.is_empty() && machines.iter().all(|instance| look.node(instance).is_none()) {
+                return Ok(Outcome::Done);
+            }
+            if self.ended_one(&look).await? {
+                continue;
+            }
+            let going = everything(&look);
+            match self.step(&look, &going).await? {
+                Step::Again => continue,
+                Step::NoneLeft => {}
+                Step::Nobody => return Ok(self.stuck(&look, &going, Outcome::Failed)),
+            }
+            let until = *patience.get_or_insert(self.now() + self.pools.settings.retire.node_gone_timeout);
+            if self.now() >= until {
+                self.report(&left(&look, &machines));
+                return Ok(Outcome::Failed);
+            }
+            self.pause().await?;
+        }
+    }
+
+    /// Does the next thing that needs no node to be retired: nothing more is launched, what is no node goes, and what
+    /// has nothing any more is ended. Returns whether there was one.
+    async fn ended_one(&mut self, look: &Look) -> Result<bool, Ended> {
+        for fleet in look.fleets.iter().filter(|fleet| !fleet.has_ended) {
+            if fleet.target > fleet.there() {
+                self.resize(fleet, fleet.there()).await?;
+                return Ok(true);
+            }
+            if fleet.members.is_empty() {
+                self.cancel(fleet).await?;
+                return Ok(true);
+            }
+        }
+        for fleet in &look.fleets {
+            if let Some((instance, member)) = look.nodeless(fleet).first() {
+                self.terminate(fleet, instance, member.weight).await?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn everything(look: &Look) -> Going {
+    Going { machines: look.weights(), room: u32::MAX, others: Others::Go }
+}
+
+/// Why nothing is to be touched.
+fn held(judged: &[(NodeRef, Verdict)]) -> Option<Outcome> {
+    let mut blocked = Vec::new();
+    for (node, verdict) in judged {
+        let Verdict::Refused(reasons) = verdict else { continue };
+        if reasons.iter().any(|reason| reason.kind() == ReasonKind::Paused) {
+            return Some(Outcome::Paused);
+        }
+        if let Some(reason) = reasons.iter().find(|reason| reason.span() == Span::Lasting) {
+            blocked.push((node.clone(), reason.to_string()));
+        }
+    }
+    (!blocked.is_empty()).then_some(Outcome::Blocked(blocked))
+}
+
+/// What is still there after all was waited for.
+fn left(look: &Look, machines: &BTreeSet<InstanceId>) -> Progress {
+    let fleets = look.fleets.iter().map(|fleet: &Fleet| format!("fleet {}", fleet.id));
+    let nodes = machines.iter().filter_map(|instance| look.node(instance)).map(|node| format!("node {}", node.name));
+    let what = format!("still there: {}", fleets.chain(nodes).collect::<Vec<_>>().join(", "));
+    Progress::Problem { node: None, class: ErrorClass::Timeout, what }
+}
