@@ -2,11 +2,12 @@
 
 mod cache;
 mod check;
-mod describe;
+pub(crate) mod describe;
+mod fleets;
 mod group;
-mod instance;
+pub(crate) mod instance;
 mod load_balancer;
-mod maintain;
+pub(crate) mod maintain;
 mod nodeless;
 mod survey;
 mod terminate;
@@ -32,9 +33,8 @@ use spot_core::reason::{Reason, ReasonKind};
 use spot_core::retire::RetiredNode;
 
 use self::cache::Cache;
-use self::instance::{FleetId, Keeper};
+use self::instance::Keeper;
 use self::load_balancer::Balancing;
-use self::maintain::Fleet;
 use self::nodeless::Nodeless;
 use self::survey::{Contradiction, Known, Rules, Survey};
 use self::terminate::Terminated;
@@ -167,14 +167,26 @@ impl Aws {
         let is_chosen = |node: &&Arc<NodeSnapshot>| chosen.iter().any(|chosen| chosen.uid == node.uid);
         let chosen: BTreeSet<String> = ours.clone().filter(is_chosen).filter_map(id).collect();
         let ours: BTreeSet<String> = ours.filter_map(id).collect();
+        self.learn_of(&wanted, &ours, &chosen, since, by).await
+    }
+
+    /// Learns of these instances; of what keeps `ours` too, and of the chosen ones everything, and anew.
+    pub(crate) async fn learn_of(
+        &self,
+        wanted: &BTreeSet<String>,
+        ours: &BTreeSet<String>,
+        chosen: &BTreeSet<String>,
+        since: Instant,
+        by: Instant,
+    ) -> Result<Known, CallError> {
         let mut known = Known::default();
-        self.learn_instances(&wanted, &chosen, since, by, &mut known).await?;
-        self.learn_memberships(&chosen, by, &mut known).await;
-        self.learn_groups(&chosen, since, by, &mut known).await;
-        self.learn_fleets(&ours, &chosen, since, by, &mut known).await;
-        self.learn_fleet_members(&chosen, by, &mut known).await;
-        self.learn_members(&wanted, by, &mut known).await;
-        for id in &chosen {
+        self.learn_instances(wanted, chosen, since, by, &mut known).await?;
+        self.learn_memberships(chosen, by, &mut known).await;
+        self.learn_groups(chosen, since, by, &mut known).await;
+        self.learn_fleets(ours, chosen, since, by, &mut known).await;
+        self.learn_fleet_members(chosen, by, &mut known).await;
+        self.learn_members(wanted, by, &mut known).await;
+        for id in chosen {
             match self.api.is_termination_protected(id, by).await {
                 Ok(false) => {}
                 Ok(true) => {
@@ -295,57 +307,6 @@ impl Aws {
         }
     }
 
-    /// Learns of the fleets that keep `ours`; nodes of other provisioners have them too, one each.
-    async fn learn_fleets(
-        &self,
-        ours: &BTreeSet<String>,
-        chosen: &BTreeSet<String>,
-        since: Instant,
-        by: Instant,
-        known: &mut Known,
-    ) {
-        let fleet = |id: &String| match &known.instances.get(id)?.keeper {
-            Keeper::Fleet(fleet) => Some(fleet.clone()),
-            Keeper::Group(_) | Keeper::Nobody => None,
-        };
-        let wanted: BTreeSet<_> = ours.iter().filter_map(fleet).collect();
-        let at = self.api.clock.instant();
-        let mut missing = self.cache().fleets.missing(&wanted, since);
-        missing.extend(chosen.iter().filter_map(fleet));
-        let (ec2, spot): (BTreeSet<_>, _) = missing.into_iter().partition(|id| matches!(id, FleetId::Ec2(_)));
-        if !ec2.is_empty() {
-            let answer = self.api.ec2_fleets(&ec2, by).await;
-            self.take_in_fleets(ec2, at, answer, known);
-        }
-        if !spot.is_empty() {
-            let answer = self.api.spot_fleets(&spot, by).await;
-            self.take_in_fleets(spot, at, answer, known);
-        }
-        let fleets = self.cache().fleets.give(&wanted).into_iter();
-        known.fleets = fleets.filter_map(|(id, fleet)| Some((id, fleet?))).collect();
-    }
-
-    /// Takes in what was answered of fleets: that one is not there is an answer too.
-    fn take_in_fleets(
-        &self,
-        asked: BTreeSet<FleetId>,
-        at: Instant,
-        answer: Result<BTreeMap<FleetId, Fleet>, CallError>,
-        known: &mut Known,
-    ) {
-        match answer {
-            Ok(mut found) => {
-                let answers = asked.iter().map(|id| (id.clone(), found.remove(id))).collect();
-                self.cache().fleets.take_in(&asked, at, answers);
-            }
-            Err(error) => {
-                for id in asked {
-                    known.doubt_keeper(id.as_str(), &error);
-                }
-            }
-        }
-    }
-
     /// Learns the classes of members without a node, where a group keeps a proportion of classes. One whose class stays
     /// unknown counts as none that is on demand: rather a refusal too many.
     async fn learn_members(&self, wanted: &BTreeSet<String>, by: Instant, known: &mut Known) {
@@ -430,9 +391,10 @@ impl CloudProvider for Aws {
         self.report(survey.contradictions(nodes));
         let facts = survey.facts(nodes, chosen);
         if chosen.is_empty() {
+            self.look_for_pending(since, by).await;
             self.look_for_nodeless(nodes, by).await;
         }
-        Ok(facts)
+        Ok(facts.with_pending_spot(self.pending_spot()))
     }
 
     async fn detach(&self, node: &NodeSnapshot, tainted_at: Option<Timestamp>, write: &Write) -> Result<(), PortError> {

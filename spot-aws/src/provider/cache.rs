@@ -56,6 +56,8 @@ pub(crate) struct Cache {
     pub(crate) groups: Shelf<String, Group>,
     /// None where there is none, or one that keeps nothing.
     pub(crate) fleets: Shelf<FleetId, Option<Fleet>>,
+    /// How much spot capacity the cluster's own fleets still launch, and when that was asked for.
+    pub(crate) pending_spot: Option<(Instant, u32)>,
 }
 
 impl Cache {

@@ -175,17 +175,6 @@ impl Api {
         }
     }
 
-    /// The same of Spot Fleets.
-    pub(crate) async fn spot_fleets(
-        &self,
-        wanted: &BTreeSet<FleetId>,
-        by: Instant,
-    ) -> Result<BTreeMap<FleetId, Fleet>, CallError> {
-        let requests = self.spot_fleet_requests(by).await?;
-        let fleets = requests.iter().filter_map(Fleet::of_spot).filter(|fleet| wanted.contains(&fleet.id));
-        Ok(fleets.map(|fleet| (fleet.id.clone(), fleet)).collect())
-    }
-
     /// All Spot Fleet requests of the account in this region; EC2 has no filter for them.
     pub(crate) async fn spot_fleet_requests(
         &self,

@@ -14,7 +14,7 @@ const GROUP_TAG: &str = "aws:autoscaling:groupName";
 /// EC2 Fleet does the same.
 const EC2_FLEET_TAG: &str = "aws:ec2:fleet-id";
 /// Spot Fleet does the same.
-const SPOT_FLEET_TAG: &str = "aws:ec2spot:fleet-request-id";
+pub(crate) const SPOT_FLEET_TAG: &str = "aws:ec2spot:fleet-request-id";
 /// The tag of a cluster's machines, by which the cloud controller manager finds them too.
 pub(crate) const CLUSTER_TAG: &str = "kubernetes.io/cluster/";
 
@@ -80,7 +80,7 @@ impl Instance {
             zone: text(described.placement().and_then(types::Placement::availability_zone)),
             subnet: text(described.subnet_id()),
             keeper: keeper(described.tags()),
-            clusters: described.tags().iter().filter_map(cluster).collect(),
+            clusters: clusters(described.tags()),
         }
     }
 
@@ -137,6 +137,11 @@ fn keeper(tags: &[types::Tag]) -> Keeper {
     } else {
         Keeper::Nobody
     }
+}
+
+/// The clusters that tags name.
+pub(crate) fn clusters(tags: &[types::Tag]) -> Vec<String> {
+    tags.iter().filter_map(cluster).collect()
 }
 
 /// The cluster that a tag names.

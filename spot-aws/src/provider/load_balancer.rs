@@ -151,7 +151,8 @@ impl Aws {
         Ok(places.unwrap_or_default())
     }
 
-    /// The balancers that are attached to the instances' groups, and those that are tagged for the cluster.
+    /// The balancers at which the instances' groups and Spot Fleets register them, and those that are tagged for the
+    /// cluster.
     async fn places_of(
         &self,
         ids: &BTreeSet<String>,
@@ -162,12 +163,15 @@ impl Aws {
         let memberships = self.api.memberships(&asked, by).await?;
         let names = memberships.values().map(|membership| membership.group.clone()).collect();
         let groups = self.api.groups(&names, by).await?;
+        let fleets = self.spot_fleets_of(ids, by).await?;
         let places = |id: &String| {
             let group = memberships.get(id).and_then(|membership| groups.get(&membership.group));
+            let group = group.map(|group| (&group.target_groups, &group.classic));
+            let fleet = fleets.get(id).map(|fleet| (&fleet.target_groups, &fleet.classic));
             let mut places = everywhere.clone();
-            if let Some(group) = group {
-                places.extend(group.target_groups.iter().cloned().map(Place::TargetGroup));
-                places.extend(group.classic.iter().cloned().map(Place::Classic));
+            for (target_groups, classic) in group.into_iter().chain(fleet) {
+                places.extend(target_groups.iter().cloned().map(Place::TargetGroup));
+                places.extend(classic.iter().cloned().map(Place::Classic));
             }
             (id.clone(), places)
         };

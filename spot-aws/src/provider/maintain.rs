@@ -7,7 +7,7 @@ use spot_core::capacity::Class;
 use spot_core::cloud::InstanceState;
 use spot_core::reason::{Reason, ReasonKind};
 
-use crate::provider::instance::{FleetId, Instance};
+use crate::provider::instance::{FleetId, Instance, clusters};
 
 /// The states of a fleet that launches nothing any more. One that is in none that is known may.
 const ENDED: [&str; 7] = [
@@ -47,6 +47,13 @@ pub(crate) struct Fleet {
     pub(crate) spares: bool,
     /// EC2's word for its state.
     pub(crate) state: String,
+    /// The names of the clusters that it is tagged for.
+    pub(crate) clusters: Vec<String>,
+    /// Where it registers what it launches: ARNs of target groups, and names of classic load balancers.
+    pub(crate) target_groups: Vec<String>,
+    pub(crate) classic: Vec<String>,
+    /// How much of its target is to be spot and is not launched yet.
+    pub(crate) pending_spot: u32,
     offers: Vec<Offer>,
     /// What it counts if not units.
     unit: Option<String>,
@@ -92,6 +99,10 @@ impl Fleet {
             spares: described.excess_capacity_termination_policy()
                 == Some(&types::FleetExcessCapacityTerminationPolicy::NoTermination),
             state: described.fleet_state().map(types::FleetStateCode::as_str).unwrap_or_default().to_owned(),
+            clusters: Vec::new(),
+            target_groups: Vec::new(),
+            classic: Vec::new(),
+            pending_spot: 0,
             offers: offers.collect(),
             unit: unit(spec.and_then(types::TargetCapacitySpecification::target_capacity_unit_type)),
         })
@@ -112,6 +123,11 @@ impl Fleet {
             subnet: offer.subnet_id().map(str::to_owned),
             weight: offer.weighted_capacity(),
         });
+        let balancers = config.load_balancers_config();
+        let target_groups = balancers.and_then(types::LoadBalancersConfig::target_groups_config);
+        let target_groups = target_groups.map(types::TargetGroupsConfig::target_groups).unwrap_or_default();
+        let classic = balancers.and_then(types::LoadBalancersConfig::classic_load_balancers_config);
+        let classic = classic.map(types::ClassicLoadBalancersConfig::classic_load_balancers).unwrap_or_default();
         Some(Self {
             id: FleetId::Spot(described.spot_fleet_request_id()?.to_owned()),
             // What a request is if it does not say.
@@ -123,6 +139,10 @@ impl Fleet {
             spares: config.excess_capacity_termination_policy()
                 == Some(&types::ExcessCapacityTerminationPolicy::NoTermination),
             state: described.spot_fleet_request_state().map(types::BatchState::as_str).unwrap_or_default().to_owned(),
+            clusters: clusters(described.tags()),
+            target_groups: target_groups.iter().filter_map(|group| group.arn().map(str::to_owned)).collect(),
+            classic: classic.iter().filter_map(|balancer| balancer.name().map(str::to_owned)).collect(),
+            pending_spot: pending_spot(described),
             offers: specified.chain(overridden).collect(),
             unit: unit(config.target_capacity_unit_type()),
         })
@@ -130,7 +150,12 @@ impl Fleet {
 
     /// Whether it keeps its capacity now, so that a member that goes is replaced.
     pub(crate) fn is_keeping(&self) -> bool {
-        self.maintains && !ENDED.contains(&self.state.as_str())
+        self.maintains && !self.has_ended()
+    }
+
+    /// Whether it launches nothing any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        ENDED.contains(&self.state.as_str())
     }
 
     pub(crate) fn is_settled(&self) -> bool {
@@ -232,6 +257,20 @@ fn weights(members: &[Part]) -> (u32, u32) {
     let demanded = |part: &&Part| part.class == Class::OnDemand;
     let there = members.iter().map(|part| part.weight).sum();
     (there, members.iter().filter(demanded).map(|part| part.weight).sum())
+}
+
+/// How much of a Spot Fleet's target is to be spot and is not launched yet. One that reports an error launches nothing.
+fn pending_spot(described: &types::SpotFleetRequestConfig) -> u32 {
+    let Some(config) = described.spot_fleet_request_config() else { return 0 };
+    if described.activity_status() == Some(&types::ActivityStatus::Error) {
+        return 0;
+    }
+    let on_demand = size(config.on_demand_target_capacity());
+    let wanted = size(config.target_capacity()).saturating_sub(on_demand);
+    let there = |fulfilled: Option<f64>| fulfilled.unwrap_or_default();
+    let spot = there(config.fulfilled_capacity()) - there(config.on_demand_fulfilled_capacity());
+    // Read back from its digits: nothing else makes a whole number of one that may have a fraction.
+    (f64::from(wanted) - spot).ceil().max(0.0).to_string().parse().unwrap_or_default()
 }
 
 fn size(capacity: Option<i32>) -> u32 {

@@ -3,12 +3,14 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "what fails in a test ends it")]
 
 mod balancers;
+mod balancers_of_fleets;
 mod classes;
 mod connecting;
 mod double;
 mod faults;
 mod fleets;
 mod judgement;
+mod pending;
 mod refusals;
 mod rights;
 mod strictness;

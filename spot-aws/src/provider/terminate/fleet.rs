@@ -197,7 +197,7 @@ impl Aws {
             let ids = [before.id.clone()].into();
             let answer = match &before.id {
                 FleetId::Ec2(_) => self.api.ec2_fleets(&ids, write.by).await,
-                FleetId::Spot(_) => self.api.spot_fleets(&ids, write.by).await,
+                FleetId::Spot(_) => self.spot_fleets(&ids, write.by).await,
             };
             let gone = || PortError::new(ErrorClass::Permanent, "it is gone, or somebody else has changed it");
             let fleet = answer?.remove(&before.id).ok_or_else(gone)?;

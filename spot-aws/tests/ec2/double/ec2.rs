@@ -183,12 +183,28 @@ fn spot_fleets(state: &State, request: &Request) -> Result<Answer, Refusal> {
         let policy = if fleet.terminates_excess { "default" } else { "noTermination" };
         config += &tag("excessCapacityTerminationPolicy", policy);
         config += &list("launchSpecifications", "item", offers);
+        let (there, on_demand) = fleet.fulfilled(&state.instances);
+        config += &tag("fulfilledCapacity", format!("{there}.0"));
+        config += &tag("onDemandFulfilledCapacity", format!("{on_demand}.0"));
+        config += &tag("loadBalancersConfig", balancers(fleet));
         let mut one = tag("spotFleetRequestId", id) + &tag("spotFleetRequestState", fleet.state());
+        one += &fleet.activity.map_or_else(String::new, |activity| tag("activityStatus", activity));
+        one += &list("tagSet", "item", fleet.tags.iter().map(|(key, value)| tag("key", key) + &tag("value", value)));
         write!(one, "<spotFleetRequestConfig>{config}</spotFleetRequestConfig>").unwrap();
         Ok(one)
     };
     let fleets = ids.iter().map(one).collect::<Result<Vec<_>, _>>()?;
     Ok(request.ec2(&(list("spotFleetRequestConfigSet", "item", fleets) + &next)))
+}
+
+/// Where a Spot Fleet registers what it launches, as far as it was asked to.
+fn balancers(fleet: &Fleet) -> String {
+    let some = |outer: &str, inner: &str, key: &str, names: &[String]| match names {
+        [] => String::new(),
+        names => tag(outer, list(inner, "item", names.iter().map(|name| tag(key, name)))),
+    };
+    some("classicLoadBalancersConfig", "classicLoadBalancers", "name", &fleet.classic)
+        + &some("targetGroupsConfig", "targetGroups", "arn", &fleet.target_groups)
 }
 
 fn members(state: &State, request: &Request, key: &str) -> Result<Answer, Refusal> {

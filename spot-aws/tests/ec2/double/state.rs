@@ -86,6 +86,13 @@ pub(crate) struct Fleet {
     /// Its state, if it is another one than it is by itself.
     pub(crate) ended: Option<&'static str>,
     pub(crate) short_since: Option<Instant>,
+    /// The tags of a Spot Fleet request.
+    pub(crate) tags: BTreeMap<String, String>,
+    /// Where a Spot Fleet registers what it launches.
+    pub(crate) target_groups: Vec<String>,
+    pub(crate) classic: Vec<String>,
+    /// What a Spot Fleet says of how it fares.
+    pub(crate) activity: Option<&'static str>,
 }
 
 impl Fleet {
@@ -101,6 +108,10 @@ impl Fleet {
             modified: None,
             ended: None,
             short_since: None,
+            tags: BTreeMap::new(),
+            target_groups: Vec::new(),
+            classic: Vec::new(),
+            activity: None,
         }
     }
 
@@ -109,6 +120,15 @@ impl Fleet {
             return state;
         }
         if self.modified.is_some_and(|at| at.elapsed() < MODIFY) { "modifying" } else { "active" }
+    }
+
+    /// How much its living members are, and how much of that is on demand.
+    pub(crate) fn fulfilled(&self, instances: &BTreeMap<String, Instance>) -> (u32, u32) {
+        let alive = self.members.iter().filter_map(|member| instances.get(member)).filter(|one| one.is_alive());
+        alive.fold((0, 0), |(there, on_demand), one| {
+            let weight = self.weight(one);
+            (there + weight, on_demand + if one.lifecycle.is_none() { weight } else { 0 })
+        })
     }
 
     fn weight(&self, instance: &Instance) -> u32 {
@@ -303,19 +323,21 @@ impl State {
         }
         fleet.members.retain(|member| instances.get(member).is_some_and(|instance| instance.state != "terminated"));
         let alive: Vec<&String> = fleet.members.iter().filter(|member| instances[*member].is_alive()).collect();
-        let there: u32 = alive.iter().map(|member| fleet.weight(&instances[*member])).sum();
-        let on_demand: u32 = alive
-            .iter()
-            .filter(|member| instances[**member].lifecycle.is_none())
-            .map(|member| fleet.weight(&instances[*member]))
-            .sum();
+        let (there, on_demand) = fleet.fulfilled(instances);
         if there < fleet.target || on_demand < fleet.on_demand {
             let since = *fleet.short_since.get_or_insert_with(Instant::now);
             if since.elapsed() >= LAUNCH {
                 fleet.short_since = None;
                 let new = self.launch(None, Some(id));
                 self.launched.push(new.clone());
-                self.fleets.get_mut(id).unwrap().members.insert(new);
+                let fleet = self.fleets.get_mut(id).unwrap();
+                fleet.members.insert(new.clone());
+                let of_fleet = |named: &[String], (name, _): &(&String, &mut Balancer)| named.contains(*name);
+                let target_groups = self.target_groups.iter_mut().filter(|one| of_fleet(&fleet.target_groups, one));
+                let classic = self.classic.iter_mut().filter(|one| of_fleet(&fleet.classic, one));
+                for (_, balancer) in target_groups.chain(classic) {
+                    balancer.registered.insert(new.clone(), Registration::Serving);
+                }
             }
         } else {
             fleet.short_since = None;
