@@ -20,6 +20,7 @@ mod controllers;
 mod executor;
 #[cfg(feature = "test-util")]
 pub mod fault;
+mod fleets;
 #[cfg(feature = "test-util")]
 mod invariants;
 #[cfg(feature = "test-util")]
@@ -47,8 +48,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use cloud::Group;
 pub use executor::{Ended, Executor, Halt, RootId, Work, block_on, block_on_all, block_on_until};
+pub use fleets::{FleetChange, FleetSpec, Offer, Why};
 #[cfg(feature = "test-util")]
-pub use invariants::{Invariant, Invariants, Limits, Violation};
+pub use invariants::{Invariant, Invariants, Limits, PoolLimits, Violation};
 #[cfg(feature = "test-util")]
 pub use lease::{Candidate, Lease};
 pub use process::{Process, ProcessId};

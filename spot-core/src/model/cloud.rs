@@ -41,6 +41,7 @@ pub(super) struct Instance {
     pub(super) class: Class,
     pub(super) spec: NodeSpec,
     pub(super) life: Life,
+    pub(super) launched: Timestamp,
     pub(super) boots: u32,
     /// Pods on a running machine without a Node object.
     pub(super) orphans: BTreeSet<PodId>,
@@ -85,7 +86,7 @@ impl World {
 
     pub(super) fn new_instance(&mut self, spec: NodeSpec, node_name: Arc<str>) -> InstanceNo {
         let no = InstanceNo(self.instances.len());
-        if let Some(group) = &spec.group {
+        if let Some(group) = spec.group.as_ref().filter(|group| !self.fleets.has(group)) {
             self.groups.entry(group.clone()).or_default().desired += 1;
         }
         self.instances.push(Instance {
@@ -94,6 +95,7 @@ impl World {
             class: spec.class,
             spec,
             life: Life::Running,
+            launched: self.wall(),
             boots: 1,
             orphans: BTreeSet::new(),
             refusals: Vec::new(),
@@ -172,7 +174,11 @@ impl World {
             refuse(ReasonKind::InstanceInTransition, &format!("{} is on its way out", instance.id));
         }
         let group = instance.spec.group.as_ref().and_then(|id| Some((id, self.groups.get(id)?)));
-        if group.is_some_and(|(_, group)| group.desired <= group.floor) {
+        if let Some((kind, words)) = group.and_then(|(id, _)| self.fleet_refuses(id, chosen)) {
+            refuse(kind, &words);
+        }
+        let is_pool = group.is_some_and(|(id, _)| self.fleets.has(id));
+        if !is_pool && group.is_some_and(|(_, group)| group.desired <= group.floor) {
             refuse(ReasonKind::GroupAtMinimum, "the group is at its minimum size");
         }
         let machine = match self.settings.machines {
@@ -183,13 +189,17 @@ impl World {
             id: id.clone(),
             desired: group.desired,
             floor: group.floor,
-            weight: 1,
-            kind: if group.is_fleet { GroupKind::Fleet { on_demand: group.desired } } else { GroupKind::Group },
+            weight: instance.spec.weight,
+            kind: match (group.is_fleet, is_pool) {
+                (false, _) => GroupKind::Group,
+                (true, false) => GroupKind::Fleet { on_demand: group.desired },
+                (true, true) => GroupKind::Fleet { on_demand: 0 },
+            },
         });
         Some(CloudFact { class: instance.class, machine: Some(machine), group, refusals })
     }
 
-    fn seen_state(&self, instance: &Instance) -> InstanceState {
+    pub(super) fn seen_state(&self, instance: &Instance) -> InstanceState {
         let hidden = instance.deleted_at.is_some_and(|at| self.now() < at + self.settings.describe_lag);
         match instance.life {
             _ if hidden => InstanceState::Running,
@@ -236,7 +246,7 @@ impl World {
         if instance.life != Life::Running {
             // a process that has asked knows it; another one is told late, and its request lowers the group once more
             let asked_twice = self.seen_state(instance) == InstanceState::Running && instance.asked_by != Some(process);
-            let group = instance.spec.group.clone().filter(|_| asked_twice);
+            let group = instance.spec.group.clone().filter(|group| asked_twice && !self.fleets.has(group));
             if let Some(group) = group.and_then(|group| self.groups.get_mut(&group)) {
                 group.desired = group.desired.saturating_sub(1);
             }
@@ -246,7 +256,11 @@ impl World {
             return refused(format!("the cloud refuses to delete {}: {refusal}", instance.id));
         }
         let group = instance.spec.group.as_ref().and_then(|group| self.groups.get(group));
-        if group.is_some_and(|group| group.desired <= group.floor) {
+        let pool = instance.spec.group.clone().filter(|group| self.fleets.has(group));
+        if let Some((_, words)) = pool.as_deref().and_then(|fleet| self.fleet_refuses(fleet, true)) {
+            return refused(words);
+        }
+        if pool.is_none() && group.is_some_and(|group| group.desired <= group.floor) {
             return refused(format!("ValidationError: the group of {} is at its minimum size", instance.id));
         }
         // what a process that died here has lowered already could not be told otherwise
@@ -263,6 +277,7 @@ impl World {
         if let Some(instance) = self.instances.get_mut(no.0) {
             instance.asked_by = Some(process);
         }
+        self.lower_fleet(no);
         self.end_machine(no);
         Ok(Deletion::Accepted)
     }
@@ -276,9 +291,8 @@ impl World {
         instance.life = Life::ShuttingDown;
         instance.deleted_at = Some(now);
         let (id, name) = (instance.id.clone(), Arc::clone(&instance.node_name));
-        if let Some(group) = instance.spec.group.as_ref().and_then(|group| self.groups.get_mut(group)) {
-            group.desired = group.desired.saturating_sub(1);
-        }
+        let group = instance.spec.group.clone();
+        self.let_go_of_a_machine(group.as_deref());
         let node = self.node_named(&name).filter(|node| self.node_entry(*node).is_some_and(|n| n.instance == no));
         if let Some(entry) = node.and_then(|node| self.node_entry(node)) {
             let node = entry.snapshot.reference();
@@ -288,6 +302,16 @@ impl World {
             self.note(Fact::MachineDeleted { instance: id, node, pods, tainted_for });
         }
         self.after(self.settings.machine_gone, Event::MachineGone(no));
+    }
+
+    /// A group wants no other in place of a machine that goes; a fleet of the pool does.
+    pub(super) fn let_go_of_a_machine(&mut self, group: Option<&str>) {
+        let Some(id) = group else { return };
+        if self.fleets.has(id) {
+            self.look_after(id);
+        } else if let Some(group) = self.groups.get_mut(id) {
+            group.desired = group.desired.saturating_sub(1);
+        }
     }
 
     pub(super) fn machine_gone(&mut self, no: InstanceNo) {
@@ -351,10 +375,20 @@ impl CloudProvider for Process {
     async fn delete_instance(&self, node: &RetiredNode, write: &Write) -> Result<Deletion, PortError> {
         write.permit()?;
         let call = Call::DeleteInstance { node: node.node().reference(), instance: node.instance().cloned() };
-        let effect = |world: &mut World| {
-            world.delete_instance(node, self.id()).map(|deletion| (deletion, Answer::Deletion(deletion)))
-        };
-        self.call(call, write.by, effect).await
+        loop {
+            let settles = self.model.with(|world| world.settles(node.instance()));
+            self.until_settled(settles, write.by).await?;
+            let effect = |world: &mut World| {
+                if world.settles(node.instance()) > world.now() {
+                    return Ok((None, Answer::Failed(ErrorClass::Transient, "the fleet is being modified".to_owned())));
+                }
+                let deletion = world.delete_instance(node, self.id())?;
+                Ok((Some(deletion), Answer::Deletion(deletion)))
+            };
+            if let Some(deletion) = self.call(call.clone(), write.by, effect).await? {
+                return Ok(deletion);
+            }
+        }
     }
 
     async fn instance_state(&self, instance: &InstanceId, by: Instant) -> Result<InstanceState, PortError> {

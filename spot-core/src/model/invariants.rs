@@ -3,6 +3,9 @@
 //! The checker looks at each call when it has had its effect, and at the world right before and after it. It shares
 //! nothing with the code that it judges but the ports.
 
+mod foreign;
+mod pool;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +22,10 @@ use super::process::ProcessId;
 use super::record::{Answer, Call, CallRecord, Fact, Removal};
 use super::world::World;
 
+pub use pool::PoolLimits;
+
+use foreign::{kept_away, taken_off};
+
 /// What the promises are held against.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -28,11 +35,13 @@ pub struct Limits {
     pub own_pod: Option<Uid>,
     /// How long a process begins nothing planned after it has claimed a node whose spot machine is taken back.
     pub pause: Duration,
+    /// What is to stay of a pool.
+    pub pool: PoolLimits,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { nodes_at_once: 1, own_pod: None, pause: Duration::from_mins(15) }
+        Self { nodes_at_once: 1, own_pod: None, pause: Duration::from_mins(15), pool: PoolLimits::default() }
     }
 }
 
@@ -59,6 +68,8 @@ pub enum Invariant {
     Foreign,
     /// Groups keep exactly what is left of their machines.
     Capacity,
+    /// A pool's fleets want less by exactly what goes, and never is less there, ready, or more there than allowed.
+    Pool,
     /// Only the leader writes.
     Leader,
 }
@@ -138,6 +149,8 @@ struct Checker {
     given_up: BTreeSet<Uid>,
     /// When a process claimed such a node last.
     pressed: BTreeMap<ProcessId, Instant>,
+    /// Which changes of fleets were looked at.
+    changes: usize,
 }
 
 impl Checker {
@@ -197,7 +210,11 @@ impl Checker {
                 | Call::InstanceState(_)
                 | Call::Receive
                 | Call::Extend(_)
-                | Call::Settle { .. },
+                | Call::Settle { .. }
+                | Call::Fleets
+                | Call::Resize { .. }
+                | Call::Terminate { .. }
+                | Call::Cancel(_),
                 _,
             ) => {}
         }
@@ -207,9 +224,10 @@ impl Checker {
             }
         }
         self.facts = world.facts().len();
+        self.check_pool(world, record);
         for (group, running) in world.machines_by_group() {
             let desired = world.groups().find(|(id, _)| *id == group).map_or(0, |(_, group)| group.desired);
-            if desired != running {
+            if desired != running && !pool::is_fleet(world, &group) {
                 let what = format!("group {group} wants {desired} machines and has {running}");
                 self.report(number, Invariant::Capacity, what);
             }
@@ -285,7 +303,10 @@ impl Checker {
             self.report(number, Invariant::Claimed, format!("{node} is claimed with the machine {instance}"));
         }
         let class = world.class_of_uid(node.uid.as_str()).unwrap_or(Class::Unknown);
-        if claim.owner == Owner::Migrator && class != Class::OnDemand {
+        let of_pool = world.group_of_uid(node.uid.as_str()).is_some_and(|group| pool::is_fleet(world, group));
+        if claim.owner == Owner::Migrator && class != Class::OnDemand
+            || matches!(claim.owner, Owner::Fleet(_)) && !of_pool
+        {
             self.report(number, Invariant::Eligible, format!("{node} is claimed and {class}"));
         }
         for reason in kept_away(before) {
@@ -441,7 +462,10 @@ const fn is_write(call: &Call) -> bool {
         | Call::Remember(_)
         | Call::Detach { .. }
         | Call::Attach { .. }
-        | Call::DeleteInstance { .. } => true,
+        | Call::DeleteInstance { .. }
+        | Call::Resize { .. }
+        | Call::Terminate { .. }
+        | Call::Cancel(_) => true,
         Call::Open(_)
         | Call::Recall
         | Call::LatestPods(_)
@@ -449,7 +473,8 @@ const fn is_write(call: &Call) -> bool {
         | Call::InstanceState(_)
         | Call::Receive
         | Call::Extend(_)
-        | Call::Settle { .. } => false,
+        | Call::Settle { .. }
+        | Call::Fleets => false,
     }
 }
 
@@ -458,40 +483,4 @@ fn is_overdue(world: &World, node: &NodeRef, pod: &Uid) -> bool {
     let silent = world.node(&node.name).is_some_and(|node| node.readiness != crate::node::Readiness::Ready);
     let pod = world.view().pods_on(&node.name).find(|other| other.uid == *pod);
     silent && pod.and_then(|pod| pod.deletion).is_some_and(|until| until <= world.wall())
-}
-
-/// Why a node may not be claimed.
-fn kept_away(node: &NodeSnapshot) -> Vec<&'static str> {
-    let mut reasons = Vec::new();
-    for role in [key::CONTROL_PLANE, key::MASTER] {
-        if node.labels.contains_key(role) || node.taints.iter().any(|taint| taint.key == role) {
-            reasons.push(role);
-        }
-    }
-    let set =
-        |key: &str| node.labels.get(key).or_else(|| node.annotations.get(key)).is_some_and(|value| value == "true");
-    reasons.extend(
-        [key::DO_NOT_MIGRATE, key::SCALE_DOWN_DISABLED, key::DO_NOT_DISRUPT].into_iter().filter(|key| set(key)),
-    );
-    reasons
-}
-
-/// What a write took off a node that was not ours.
-fn taken_off(before: &NodeSnapshot, after: &NodeSnapshot, claim: Option<&Claim>) -> Vec<String> {
-    let ours = |taint: &Taint| {
-        let recorded = claim.and_then(|claim| claim.taint.as_ref());
-        [key::LEAVING, key::REBALANCE].contains(&taint.key.as_str())
-            || (is_to_be_deleted(taint) && recorded == Some(&taint.value))
-    };
-    let taints = before.taints.iter().filter(|taint| !ours(taint) && !after.taints.contains(taint));
-    let mut lost: Vec<String> = taints.map(|taint| format!("the taint {}={}", taint.key, taint.value)).collect();
-    let labels = before.labels.keys().filter(|label| !after.labels.contains_key(*label));
-    let labels = labels.filter(|label| *label != key::SELECTED && *label != key::COST_MANAGER_SELECTED);
-    lost.extend(labels.map(|label| format!("the label {label}")));
-    let old_mark = before.labels.get(key::COST_MANAGER_SELECTED).is_some_and(|value| value == "true");
-    let cordon_is_ours = old_mark || claim.is_some_and(|claim| claim.cordoned);
-    if before.unschedulable && !after.unschedulable && !cordon_is_ours {
-        lost.push("a cordon".to_owned());
-    }
-    lost
 }

@@ -140,10 +140,9 @@ impl World {
         let Some(instance) = self.instances.get_mut(no.0).filter(|instance| instance.life == Life::Running) else {
             return;
         };
-        if let Some(group) = instance.spec.group.as_ref().and_then(|group| self.groups.get_mut(group)) {
-            group.desired = group.desired.saturating_sub(1);
-        }
+        let group = instance.spec.group.clone();
         self.machine_gone(no);
+        self.let_go_of_a_machine(group.as_deref());
     }
 
     fn stop_machine(&mut self, no: InstanceNo) {

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::error::{ErrorClass, PortError};
+use crate::pool::PoolCapacity;
 use crate::ports::{Alone, Clock, Instant, Leadership, NoticeSource, Observer, Ports};
 
 use super::Model;
@@ -84,6 +85,12 @@ impl Process {
     /// Whoever announces what happens to machines, as this process reaches it.
     #[must_use]
     pub fn notices(&self) -> Arc<dyn NoticeSource> {
+        Arc::new(self.clone())
+    }
+
+    /// What keeps the capacity of the world's pool, as this process reaches it.
+    #[must_use]
+    pub fn pool(&self) -> Arc<dyn PoolCapacity> {
         Arc::new(self.clone())
     }
 

@@ -92,6 +92,26 @@ pub enum Call {
         /// As what.
         handled: Handled,
     },
+    /// `PoolCapacity::fleets`.
+    Fleets,
+    /// `PoolCapacity::resize`.
+    Resize {
+        /// The fleet.
+        fleet: String,
+        /// What it is to want now.
+        from: u32,
+        /// What it is to want.
+        to: u32,
+    },
+    /// `PoolCapacity::terminate`.
+    Terminate {
+        /// The fleet.
+        fleet: String,
+        /// The machine.
+        instance: InstanceId,
+    },
+    /// `PoolCapacity::cancel` of this fleet.
+    Cancel(String),
 }
 
 impl Call {
@@ -115,6 +135,10 @@ impl Call {
             Self::Receive => "receive",
             Self::Extend(_) => "extend",
             Self::Settle { .. } => "settle",
+            Self::Fleets => "fleets",
+            Self::Resize { .. } => "resize",
+            Self::Terminate { .. } => "terminate",
+            Self::Cancel(_) => "cancel",
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::pod::PodPhase;
 
 use super::Model;
 use super::autoscaler::ON_DEMAND_GROUP;
+use super::fleets::FleetSpec;
 use super::random::SplitMix64;
 use super::settings::Settings;
 use super::spec::{Allowance, BudgetSpec, NodeSpec, PodLife, WorkloadKind, WorkloadSpec};
@@ -33,6 +34,7 @@ pub struct WorldBuilder {
     budgets: Vec<BudgetSpec>,
     spread: Spread,
     group_floor: u32,
+    fleets: Vec<FleetSpec>,
 }
 
 impl WorldBuilder {
@@ -167,6 +169,13 @@ impl WorldBuilder {
         self
     }
 
+    /// A fleet of the world's pool, with its members ready.
+    #[must_use]
+    pub fn fleet(mut self, spec: FleetSpec) -> Self {
+        self.fleets.push(spec);
+        self
+    }
+
     /// The world, with all its pods running and ready, and every budget's status up to date.
     #[must_use]
     pub fn build(self) -> Model {
@@ -197,6 +206,7 @@ impl WorldBuilder {
                 world.launch(spec, true);
             }
         }
+        self.fleets.into_iter().for_each(|fleet| world.add_fleet(fleet));
         if self.group_floor > 0 {
             world.set_group_floor(ON_DEMAND_GROUP, self.group_floor);
         }

@@ -45,6 +45,13 @@ impl World {
         self.instances.get(entry.instance.0).map(|instance| &instance.id)
     }
 
+    /// The group of the machine of the Node object with this identity, though it be gone.
+    #[must_use]
+    pub fn group_of_uid(&self, uid: &str) -> Option<&str> {
+        let entry = self.node_uids.get(uid).and_then(|id| self.node_entry(*id))?;
+        self.instances.get(entry.instance.0)?.spec.group.as_deref()
+    }
+
     /// Whether the machine of the Node object with this identity runs.
     #[must_use]
     pub fn machine_runs(&self, uid: &str) -> bool {
@@ -210,8 +217,8 @@ impl World {
         let kept = instance.life == Life::Running;
         instance.life = Life::Gone;
         let spec = NodeSpec { class, ..instance.spec.clone() };
-        if kept && let Some(group) = spec.group.as_ref().and_then(|group| self.groups.get_mut(group)) {
-            group.desired = group.desired.saturating_sub(1);
+        if kept {
+            self.let_go_of_a_machine(spec.group.as_deref());
         }
         let no = self.new_instance(spec, name.into());
         let Some(instance) = self.instances.get(no.0) else { return };

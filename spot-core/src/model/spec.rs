@@ -236,6 +236,8 @@ pub struct NodeSpec {
     pub age: Duration,
     /// The group that keeps its machine.
     pub group: Option<String>,
+    /// How much of that group's capacity its machine is.
+    pub weight: u32,
 }
 
 impl NodeSpec {
@@ -252,6 +254,7 @@ impl NodeSpec {
             unschedulable: false,
             age: Duration::from_hours(1),
             group: None,
+            weight: 1,
         }
     }
 

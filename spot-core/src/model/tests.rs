@@ -2,6 +2,7 @@
 
 mod budgets;
 mod changes;
+mod fleets;
 mod machines;
 mod processes;
 mod promises;

@@ -20,6 +20,7 @@ use super::autoscaler::{Orders, Purchase};
 use super::cloud::{Group, Instance, InstanceNo};
 use super::controllers::Workload;
 use super::executor::Halt;
+use super::fleets::Fleets;
 use super::live::Watches;
 use super::nodes::NodeEntry;
 use super::notices::Queue;
@@ -85,6 +86,10 @@ pub(super) enum Event {
     SpotLeft(u32),
     /// A change is seen.
     Show(u64, Change),
+    /// A fleet looks at what it has.
+    Launch(String),
+    /// A machine of a fleet joins.
+    Joined(InstanceNo),
     /// A volume is detached.
     Detach(Arc<str>, Detaching),
     /// Something from outside.
@@ -134,6 +139,7 @@ pub struct World {
     pub(super) free_names: BTreeSet<Arc<str>>,
     pub(super) instances: Vec<Instance>,
     pub(super) groups: BTreeMap<String, Group>,
+    pub(super) fleets: Fleets,
     pub(super) pods: Vec<Pod>,
     pub(super) pod_uids: BTreeMap<Uid, PodId>,
     pub(super) pending: BTreeSet<PodId>,
@@ -193,6 +199,7 @@ impl World {
             free_names: BTreeSet::new(),
             instances: Vec::new(),
             groups: BTreeMap::new(),
+            fleets: Fleets::default(),
             pods: Vec::new(),
             pod_uids: BTreeMap::new(),
             pending: BTreeSet::new(),
@@ -348,6 +355,8 @@ impl World {
             Event::Reregister(instance) => self.reregister(instance),
             Event::SpotLeft(left) => self.set_spot_left(left),
             Event::Show(emitted, change) => self.show(emitted, &change),
+            Event::Launch(fleet) => self.launch_members(&fleet),
+            Event::Joined(member) => self.member_joins(member),
             Event::Detach(volume, how) => self.detach_volume(&volume, how),
             Event::Script(script) => script(self),
         }
