@@ -14,6 +14,7 @@
 
 pub mod cloud;
 pub mod faults;
+pub mod fleet;
 pub mod group;
 mod kubelets;
 
@@ -30,6 +31,7 @@ use serde_json::{Map, Value, json};
 
 pub use cloud::Cloud;
 pub use faults::{Fault, Faults, Fired};
+pub use fleet::SpotFleet;
 pub use group::{Group, Instance, Member};
 
 use crate::{

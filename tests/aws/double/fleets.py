@@ -1,17 +1,18 @@
-"""Spot Fleets and EC2 Fleets: weights, both kinds of capacity, replacement, and a change that takes a while."""
+"""Fleets of either kind: weights, both kinds of capacity, replacement, and a change that takes a while.
 
-from itertools import cycle, islice
+What is of EC2 Fleets alone is here too; `spot_fleets` has what is of Spot Fleets alone.
+"""
 
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.fleets import Fleet, FleetsBackend
-from moto.ec2.models.spot_requests import SpotFleetRequest, SpotRequestBackend
+from moto.ec2.models.spot_requests import SpotFleetRequest, SpotInstanceRequest
 from moto.ec2.responses.fleets import Fleets
-from moto.ec2.responses.spot_fleets import SpotFleets
 
 from .clock import CLOCK
 from .instances import each, end, live
+from .market import MARKET
 
 # Under which tag an instance names its fleet.
 TAGS = {SpotFleetRequest: "aws:ec2spot:fleet-request-id", Fleet: "aws:ec2:fleet-id"}
@@ -24,6 +25,7 @@ def advance():
         for fleet in [*backend.spot_fleet_requests.values(), *backend.fleets.values()]:
             if fleet.state == "modifying" and CLOCK.over(fleet.modified):
                 fleet.state = "active"
+                fleet.tell("fleetRequestChange", "modify_succeeded")
                 if fleet.excess_policy in ENDS_EXCESS:
                     trim(fleet)
             forget_the_dead(fleet)
@@ -31,7 +33,14 @@ def advance():
                 fill(fleet)
 
 
+def members(fleet):
+    return [request.instance for request in fleet.spot_requests] + [item["instance"] for item in fleet.on_demand_instances]
+
+
 def forget_the_dead(fleet):
+    for instance in members(fleet):
+        if not live(instance):
+            fleet.tell("instanceChange", "terminated", instance=instance)
     fleet.spot_requests = [request for request in fleet.spot_requests if live(request.instance)]
     fleet.on_demand_instances = [item for item in fleet.on_demand_instances if live(item["instance"])]
     count(fleet)
@@ -44,11 +53,11 @@ def count(fleet):
 
 
 def fill(fleet):
-    """Launches what is missing: on-demand up to its own target, then whatever is the fleet's default."""
-    while fleet.fulfilled_on_demand_capacity < fleet.on_demand_target_capacity:
-        launch(fleet, spot=False)
-    while fleet.fulfilled_capacity < fleet.target_capacity:
-        launch(fleet, spot=fleet.default_type == "spot")
+    """Launches what is missing and to be had: on-demand up to its own target, then whatever is the fleet's default."""
+    while fleet.fulfilled_on_demand_capacity < fleet.on_demand_target_capacity and launch(fleet, spot=False):
+        pass
+    while fleet.fulfilled_capacity < fleet.target_capacity and launch(fleet, spot=fleet.default_type == "spot"):
+        pass
 
 
 def trim(fleet):
@@ -67,44 +76,95 @@ def end_if_excess(fleet, instance):
 
 
 def launch(fleet, spot):
-    # One specification after the other, whatever the strategy: an order that a test can rely on.
-    spec = next(islice(cycle(fleet.launch_specs), fleet.launched, None))
-    fleet.launched += 1
-    common = {
-        "count": 1,
-        "image_id": spec.image_id,
-        "instance_type": spec.instance_type,
-        "key_name": spec.key_name,
-        "user_data": spec.user_data,
-        "subnet_id": spec.subnet_id,
-        "tags": spec.tag_specifications,
-    }
+    """Launches one instance, and tells whether there was one to be had."""
+    spec = offer(fleet, spot)
+    if spec is None:
+        return False
+    backend, data = fleet.ec2_backend, spec.data
+    request = backend.request_spot_instances(
+        price=spec.spot_price,
+        image_id=spec.image_id,
+        count=1,
+        spot_instance_type="one-time",
+        valid_from=None,
+        valid_until=None,
+        launch_group=None,
+        availability_zone_group=None,
+        key_name=spec.key_name,
+        security_groups=spec.group_set,
+        user_data=spec.user_data,
+        instance_type=spec.instance_type,
+        placement=None,
+        kernel_id=None,
+        ramdisk_id=None,
+        monitoring_enabled=spec.monitoring_enabled,
+        subnet_id=spec.subnet_id,
+        tags=spec.tag_specifications,
+        launch_spec=spec,
+    )[0]
+    instance = request.instance
     if spot:
-        request = fleet.ec2_backend.request_spot_instances(
-            **common,
-            price=spec.spot_price,
-            spot_instance_type="one-time",
-            valid_from=None,
-            valid_until=None,
-            launch_group=None,
-            availability_zone_group=None,
-            security_groups=spec.group_set,
-            placement=None,
-            kernel_id=None,
-            ramdisk_id=None,
-            monitoring_enabled=spec.monitoring_enabled,
-            launch_spec=spec,
-        )[0]
-        instance = request.instance
         fleet.spot_requests.append(request)
     else:
-        instance = fleet.ec2_backend.run_instances(
-            **common, security_group_names=spec.group_set, is_instance_type_default=False
-        ).instances[0]
+        del backend.spot_instance_requests[request.id]
+        instance.lifecycle = None
         fleet.on_demand_instances.append({"id": None, "instance": instance, "launch_spec": spec})
+    if data.get("IamInstanceProfile"):
+        wanted = data["IamInstanceProfile"]
+        backend.associate_iam_instance_profile(instance.id, wanted.get("Name"), wanted.get("Arn"))
     instance.weight = spec.weighted_capacity
     instance.add_tags({TAGS[type(fleet)]: fleet.id})
     count(fleet)
+    fleet.tell("instanceChange", "launched", instance=instance)
+    return True
+
+
+def offer(fleet, spot):
+    """What is launched next: of all that is to be had, the type and then the subnet that the fleet has least of."""
+    if not fleet.may_launch():
+        return None
+    if MARKET.instances is not None and spot and spot_instances(fleet.ec2_backend) >= MARKET.instances:
+        fleet.tell("error", "spotInstanceCountLimitExceeded", "Max spot instance count exceeded")
+        return None
+    usable = [spec for spec in fleet.launch_specs if to_be_had(fleet, spec, spot)]
+    if not usable:
+        fleet.tell("error", "allLaunchSpecsTemporarilyBlacklisted", NOTHING)
+        return None
+    have = members(fleet)
+    return min(
+        usable,
+        key=lambda spec: (
+            sum(instance.instance_type == spec.instance_type for instance in have),
+            sum(instance.subnet_id == spec.subnet_id for instance in have),
+        ),
+    )
+
+
+NOTHING = (
+    "Several attempts to launch instances have failed. Either the request could not be satisfied or the configuration is "
+    "not valid. We will retry the request again later."
+)
+
+
+def spot_instances(backend):
+    return sum(live(instance) and instance.lifecycle == "spot" for instance in backend.all_instances())
+
+
+def to_be_had(fleet, spec, spot):
+    where = f"{spec.instance_type}, {spec.image_id}, Linux/UNIX (Amazon VPC), {spec.subnet_id}"
+    if spec.instance_type in MARKET.exhausted:
+        fleet.tell(
+            "information",
+            "launchSpecTemporarilyBlacklisted",
+            f'Repeated errors have occurred processing the launch specification "{where}". It will not be retried for at '
+            "least 13 minutes. Error message: There is no Spot capacity available that matches your request. (Service: "
+            "AmazonEC2; Status Code: 500; Error Code: InsufficientInstanceCapacity)",
+        )
+        return False
+    if spot and spec.spot_price and MARKET.price(spec.instance_type) / spec.weighted_capacity > float(spec.spot_price):
+        fleet.tell("information", "launchSpecUnusable", f"{where}, Spot bid price is less than Spot market price")
+        return False
+    return True
 
 
 def modify(fleet, total, on_demand, excess_policy):
@@ -122,6 +182,7 @@ def modify(fleet, total, on_demand, excess_policy):
     fleet.target_capacity, fleet.on_demand_target_capacity = total, on_demand
     fleet.excess_policy = excess_policy or fleet.excess_policy
     fleet.state, fleet.modified = "modifying", CLOCK.now()
+    fleet.tell("fleetRequestChange", "modify_in_progress")
 
 
 def found(fleets, identifier, code, kind):
@@ -130,119 +191,62 @@ def found(fleets, identifier, code, kind):
     return fleets[identifier]
 
 
-def spot_fleet(backend, identifier):
-    return found(backend.spot_fleet_requests, identifier, "InvalidSpotFleetRequestId.NotFound", "spot fleet request")
-
-
-def ec2_fleet(backend, identifier):
-    return found(backend.fleets, identifier, "InvalidFleetId.NotFound", "fleet")
-
-
 def begin(fleet, kind, on_demand, default_type, excess_policy):
     fleet.fleet_type = kind
     fleet.on_demand_target_capacity, fleet.default_type = on_demand, default_type
     fleet.excess_policy = excess_policy
-    fleet.on_demand_instances, fleet.launched = [], 0
+    fleet.on_demand_instances = []
     count(fleet)
     fill(fleet)
 
 
 # --- What moto does otherwise: its constructors launch nothing here, `begin` does.
 
-SpotFleetRequest.create_spot_requests = lambda self, weight: None
 Fleet.create_spot_requests = lambda self, weight: None
 Fleet.create_on_demand_requests = lambda self, weight: None
-SpotFleetRequest.type = property(lambda self: self.fleet_type)
-SpotFleetRequest.terminate_instances = trim
 Fleet.terminate_instances = trim
+# Nobody here asks for the history of an EC2 Fleet, which acts by no role of the user's.
+Fleet.tell = lambda self, *event, **about: None
+Fleet.may_launch = lambda self: True
 
 create = FleetsBackend.create_fleet
-spot_fleet_config = SpotFleetRequest.spot_fleet_request_config
-describe_spot_fleets = SpotRequestBackend.describe_spot_fleet_requests
 describe_ec2_fleets = FleetsBackend.describe_fleets
 
 
-def request_spot_fleet(self):
-    config = self._get_param("SpotFleetRequestConfig", {})
-    backend = self.ec2_backend
-    fleet = backend.request_spot_fleet(
-        spot_price=config.get("SpotPrice"),
-        target_capacity=config["TargetCapacity"],
-        iam_fleet_role=config["IamFleetRole"],
-        allocation_strategy=config.get("AllocationStrategy", "lowestPrice"),
-        launch_specs=[*config.get("LaunchSpecifications", []), *overridden(backend, config)],
-        launch_template_config=None,
-        instance_interruption_behaviour=config.get("InstanceInterruptionBehavior"),
-        tag_specifications=config.get("TagSpecifications", []),
+def launch_instance(self):
+    """As its specification says, and its launch template where it has one."""
+    spec, data = self.launch_spec, self.launch_spec.data if self.launch_spec else {}
+    options = {}
+    if data.get("Template"):
+        options["launch_template"] = data["Template"]
+    if data.get("BlockDeviceMappings"):
+        options["block_device_mappings"] = data["BlockDeviceMappings"]
+    if data.get("MetadataOptions"):
+        options["metadata_options"] = data["MetadataOptions"]
+    groups = spec.group_set if spec else []
+    reservation = self.ec2_backend.run_instances(
+        image_id=self.launch_specification.image_id,
+        count=1,
+        user_data=self.user_data,
+        security_group_names=[],
+        security_group_ids=groups or self.launch_specification.groups,
+        instance_type=self.launch_specification.instance_type,
+        is_instance_type_default=not self.launch_specification.instance_type,
+        region_name=self.ec2_backend.region_name,
+        subnet_id=self.launch_specification.subnet_id,
+        key_name=self.launch_specification.key_name,
+        spot_fleet_id=self.spot_fleet_id,
+        tags=self.all_tags,
+        lifecycle="spot",
+        **options,
     )
-    fleet.config = config
-    begin(
-        fleet,
-        kind=config.get("Type", "maintain"),
-        on_demand=int(config.get("OnDemandTargetCapacity", 0)),
-        default_type="spot",
-        excess_policy=config.get("ExcessCapacityTerminationPolicy", "default"),
-    )
-    return ActionResult({"SpotFleetRequestId": fleet.id})
-
-
-def overridden(backend, config):
-    """What the launch templates say, once for each override."""
-    for template in config.get("LaunchTemplateConfigs", []):
-        spec = template["LaunchTemplateSpecification"]
-        if "LaunchTemplateId" in spec:
-            stored = backend.get_launch_template(spec["LaunchTemplateId"])
-        else:
-            stored = backend.get_launch_template_by_name(spec["LaunchTemplateName"])
-        data = stored.get_version(spec.get("Version", "$Default")).data
-        for override in template.get("Overrides") or [{}]:
-            yield data | override
-
-
-def described_config(self):
-    described = spot_fleet_config.fget(self) | {
-        "Type": self.fleet_type,
-        "OnDemandTargetCapacity": self.on_demand_target_capacity,
-        "OnDemandFulfilledCapacity": self.fulfilled_on_demand_capacity,
-        "ExcessCapacityTerminationPolicy": self.excess_policy,
-        "LaunchTemplateConfigs": self.config.get("LaunchTemplateConfigs", []),
-    }
-    if described["LaunchTemplateConfigs"]:
-        del described["LaunchSpecifications"]
-    return described
-
-
-def modify_spot_fleet_request(self):
-    fleet = spot_fleet(self.ec2_backend, self._get_param("SpotFleetRequestId"))
-    modify(
-        fleet,
-        self._get_param("TargetCapacity"),
-        self._get_param("OnDemandTargetCapacity"),
-        self._get_param("ExcessCapacityTerminationPolicy"),
-    )
-    return ActionResult({"Return": True})
-
-
-def describe_spot_fleet_requests(self, spot_fleet_request_ids):
-    for identifier in spot_fleet_request_ids or []:
-        spot_fleet(self, identifier)
-    return describe_spot_fleets(self, spot_fleet_request_ids)
-
-
-def describe_spot_fleet_instances(self, spot_fleet_request_id):
-    fleet = spot_fleet(self, spot_fleet_request_id)
-    return [*fleet.spot_requests, *(OnDemandMember(item) for item in fleet.on_demand_instances)]
-
-
-class OnDemandMember:
-    """An on-demand member of a Spot Fleet, which has no request of its own."""
-
-    def __init__(self, item):
-        self.id, self.instance = None, item["instance"]
+    return reservation.instances[0]
 
 
 def create_fleet(self, **options):
     fleet = create(self, **options)
+    for spec in fleet.launch_specs:
+        spec.data = {}
     wanted = fleet.target_capacity_specification
     default = wanted.get("DefaultTargetCapacityType") or "on-demand"
     on_demand = int(wanted.get("OnDemandTargetCapacity") or 0)
@@ -251,6 +255,10 @@ def create_fleet(self, **options):
         on_demand = fleet.target_capacity - spot
     begin(fleet, fleet.fleet_type, on_demand, default, fleet.excess_capacity_termination_policy)
     return fleet
+
+
+def ec2_fleet(backend, identifier):
+    return found(backend.fleets, identifier, "InvalidFleetId.NotFound", "fleet")
 
 
 def modify_fleet(self):
@@ -273,11 +281,7 @@ def describe_fleets(self, fleet_ids):
     return describe_ec2_fleets(self, fleet_ids)
 
 
-SpotFleets.request_spot_fleet = request_spot_fleet
-SpotFleets.modify_spot_fleet_request = modify_spot_fleet_request
-SpotFleetRequest.spot_fleet_request_config = property(described_config)
-SpotRequestBackend.describe_spot_fleet_requests = describe_spot_fleet_requests
-SpotRequestBackend.describe_spot_fleet_instances = describe_spot_fleet_instances
+SpotInstanceRequest.launch_instance = launch_instance
 FleetsBackend.create_fleet = create_fleet
 FleetsBackend.describe_fleets = describe_fleets
 Fleets.modify_fleet = modify_fleet

@@ -6,6 +6,8 @@ The door is at `/double/`, for the test alone; whatever else comes in is a reque
 POST /double/call   {"service", "operation", "parameters"}: asks the double as boto3 does, answers in JSON
 GET  /double/calls  what was asked for so far, by whom
 PUT  /double/pace   {"seconds"}: how long transitions take from now on
+PUT  /double/market {"exhausted", "prices", "instances", "fleets"}: what EC2 has to sell from now on
+PUT  /double/denied {"rights"}: what nobody but the test and the world may do from now on
 ```
 """
 
@@ -18,11 +20,16 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, ParamValidationError
 
-from . import fleets, groups, instances, targets
+from . import denied, fleets, groups, instances, spot_fleets, targets
 from .clock import CLOCK
+from .denied import DENIED
+from .market import MARKET
 
 # By the access key a client is told apart from the others: it is part of each signature.
 HARNESS = "HARNESS"
+
+# Whom nothing is denied: the test, and the cloud controller manager.
+OF_THE_WORLD = (HARNESS, "CLOUD-CONTROLLER")
 
 
 class Front:
@@ -44,11 +51,16 @@ class Front:
             call = described(environ, path, body)
             self.calls.append(call)
             advance()
+            right = None if call["client"] in OF_THE_WORLD else DENIED.refusal(call)
 
             def answer(status, headers, exception=None):
                 call["status"] = int(status.split()[0])
                 return start_response(status, headers, exception)
 
+            if right:
+                status, body = denied.answer(call, right)
+                answer(status, [("Content-Type", "text/xml")])
+                return [body.encode()]
             return list(self.services(environ, answer))
 
     def control(self, method, what, body, start_response):
@@ -61,6 +73,14 @@ class Front:
             case "PUT", "pace":
                 with self.lock:
                     CLOCK.pace = float(json.loads(body)["seconds"])
+                answer = {}
+            case "PUT", "market":
+                with self.lock:
+                    MARKET.set(**json.loads(body))
+                answer = {}
+            case "PUT", "denied":
+                with self.lock:
+                    DENIED.rights = set(json.loads(body)["rights"])
                 answer = {}
             case _:
                 start_response("404 Not Found", [])
@@ -98,6 +118,7 @@ def advance():
     targets.advance()
     groups.advance()
     fleets.advance()
+    spot_fleets.advance()
 
 
 def described(environ, path, body):

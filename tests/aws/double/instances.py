@@ -5,7 +5,7 @@ import re
 
 from moto.core.responses import ActionResult
 from moto.ec2 import utils
-from moto.ec2.exceptions import EC2ClientError, OperationNotPermitted4
+from moto.ec2.exceptions import EC2ClientError, InvalidSecurityGroupNotFoundError, OperationNotPermitted4
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState
 from moto.ec2.responses.instances import InstanceResponse
@@ -23,6 +23,19 @@ ENDING = InstanceState("shutting-down", 32)
 
 def live(instance):
     return instance.state in ("pending", "running")
+
+
+def check_network(backend, subnet, groups):
+    """Security groups are there, and of the network that the subnet is in."""
+    vpc = backend.get_subnet(subnet).vpc_id if subnet else None
+    for identifier in groups:
+        group = backend.get_security_group_from_id(identifier)
+        if group is None:
+            raise InvalidSecurityGroupNotFoundError(identifier)
+        if vpc and group.vpc_id != vpc:
+            raise EC2ClientError(
+                "InvalidParameter", f"Security group {identifier} and subnet {subnet} belong to different networks."
+            )
 
 
 def check_well_formed(identifiers):
@@ -66,6 +79,7 @@ def run_instances(self, image_id, *arguments, **options):
         raise EC2ClientError("InvalidAMIID.Malformed", f'Invalid id: "{image_id}" (expecting "ami-...")')
     if image_id and not self.describe_images(filters={"image-id": image_id}):
         raise EC2ClientError("InvalidAMIID.NotFound", f"The image id '[{image_id}]' does not exist")
+    check_network(self, options.get("subnet_id"), [group for group in options.get("security_group_ids", []) if isinstance(group, str)])
     return run(self, image_id, *arguments, **options)
 
 

@@ -22,6 +22,10 @@ pub struct Instance {
     pub state: String,
     /// Whether it is a spot instance.
     pub spot: bool,
+    /// As in `m5.large`.
+    pub instance_type: String,
+    /// Its subnet.
+    pub subnet: String,
     /// Its zone.
     pub zone: String,
     /// Its private DNS name, which is its Node's name; empty once it is terminated.
@@ -104,6 +108,8 @@ impl Instance {
             id: text(&described["InstanceId"]),
             state: text(&described["State"]["Name"]),
             spot: described["InstanceLifecycle"] == "spot",
+            instance_type: text(&described["InstanceType"]),
+            subnet: text(&described["SubnetId"]),
             zone: text(&described["Placement"]["AvailabilityZone"]),
             private_dns_name: text(&described["PrivateDnsName"]),
             tags: tags.map(|tag| (text(&tag["Key"]), text(&tag["Value"]))).collect(),

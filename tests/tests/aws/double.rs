@@ -4,7 +4,11 @@ mod faults;
 mod fleets;
 mod groups;
 mod instances;
+mod launch_templates;
 mod load_balancers;
+mod rights;
+mod roles;
+mod spot_fleets;
 
 use std::time::Duration;
 

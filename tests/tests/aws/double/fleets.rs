@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use spot_tests::wait::{PATIENCE, until};
+use spot_tests::{
+    aws::fleet::ROLE,
+    wait::{PATIENCE, until},
+};
 
 use super::{Region, STILL, strings};
 
@@ -41,7 +44,7 @@ impl<'r> Fleet<'r> {
         let (operation, request, id) = match kind {
             Kind::Spot => {
                 let config = json!({
-                    "IamFleetRole": "arn:aws:iam::123456789012:role/fleet",
+                    "IamFleetRole": format!("arn:aws:iam::123456789012:role/{ROLE}"),
                     "Type": r#type,
                     "TargetCapacity": total,
                     "OnDemandTargetCapacity": on_demand,
@@ -151,6 +154,7 @@ async fn start() -> Region {
     let data = json!({"ImageId": region.aws.image().await, "InstanceType": "m5.large"});
     let template = json!({"LaunchTemplateName": "fleet", "LaunchTemplateData": data});
     region.aws.call("ec2", "CreateLaunchTemplate", template).await;
+    region.aws.create_fleet_roles().await;
     region
 }
 
