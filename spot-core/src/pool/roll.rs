@@ -1,0 +1,223 @@
+//! Replaces a pool's old fleets by its current one: new before old, as far as the terms let both be there.
+
+use std::fmt;
+
+use futures::future::FutureExt;
+
+use super::look::Look;
+use super::work::{Ended, Going, Step, Work};
+use super::{Fleet, Outcome, Pools, Report};
+use crate::error::RunError;
+use crate::judge::Others;
+use crate::retire::Purpose;
+use crate::stop::Stop;
+
+/// How a pool is replaced, in units of capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// What the pool is to have.
+    pub capacity: u32,
+    /// How much more than that may be there at once.
+    pub surge: u32,
+    /// How much of it may be missing at once.
+    pub unavailable: u32,
+}
+
+/// A pool in the middle of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sides {
+    /// The nodes of the fleets that are to go, which launch nothing any more.
+    pub old: Vec<OldNode>,
+    /// The fleet that is to take their place.
+    pub new: NewFleet,
+}
+
+/// A node that is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OldNode {
+    /// How much of the pool it is.
+    pub weight: u32,
+    /// Whether it takes pods.
+    pub is_ready: bool,
+}
+
+/// The fleet that is to stay, in units of capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NewFleet {
+    /// What it wants.
+    pub target: u32,
+    /// What of it takes pods.
+    pub ready: u32,
+}
+
+/// What is next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The new fleet is to want so much.
+    Grow(u32),
+    /// Old nodes may go whose ready ones are at most so much together.
+    Retire {
+        /// How much may stop taking pods.
+        room: u32,
+    },
+    /// Nothing can be done until more of the pool is ready.
+    Wait,
+    /// The new fleet has taken the place of the old ones.
+    Done,
+    /// The terms leave no room for a node that has to go.
+    Refused(TooHeavy),
+}
+
+/// A node that the terms leave no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooHeavy {
+    /// How much of the pool it is.
+    pub weight: u32,
+    /// How much may be there too much, and be missing, together.
+    pub room: u32,
+}
+
+impl fmt::Display for TooHeavy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { weight, room } = self;
+        write!(
+            f,
+            "a node of {weight} units has to go, and surge and unavailable units together leave room for {room}: \
+             allow {weight} of them at least"
+        )
+    }
+}
+
+/// What is next for a pool.
+///
+/// A node that is ready goes only when the ready rest is at least the capacity without what may be missing, and the new
+/// fleet never wants more than fits beside what is there of the old ones.
+///
+/// # Example
+/// ```
+/// use spot_core::pool::roll::{NewFleet, Next, OldNode, Sides, Terms, next};
+///
+/// let terms = Terms { capacity: 4, surge: 2, unavailable: 0 };
+/// let node = OldNode { weight: 2, is_ready: true };
+/// let mut sides = Sides { old: vec![node; 2], new: NewFleet::default() };
+/// assert_eq!(next(&terms, &sides), Next::Grow(2));
+/// sides.new = NewFleet { target: 2, ready: 0 };
+/// assert_eq!(next(&terms, &sides), Next::Wait);
+/// sides.new.ready = 2;
+/// assert_eq!(next(&terms, &sides), Next::Retire { room: 2 });
+/// ```
+#[must_use]
+pub fn next(terms: &Terms, sides: &Sides) -> Next {
+    let Terms { capacity, surge, unavailable } = *terms;
+    let Sides { old, new } = sides;
+    let most = surge.saturating_add(unavailable);
+    let heaviest = old.iter().map(|node| node.weight).max().unwrap_or_default();
+    if heaviest > most {
+        return Next::Refused(TooHeavy { weight: heaviest, room: most });
+    }
+    let there = old.iter().map(|node| node.weight).fold(0, u32::saturating_add);
+    let beside = capacity.saturating_add(surge).saturating_sub(there).min(capacity);
+    if new.target < beside {
+        return Next::Grow(beside);
+    }
+    let ready = old.iter().filter(|node| node.is_ready).map(|node| node.weight).fold(new.ready, u32::saturating_add);
+    let room = ready.saturating_sub(capacity.saturating_sub(unavailable));
+    if old.iter().any(|node| !node.is_ready || node.weight <= room) {
+        return Next::Retire { room };
+    }
+    if old.is_empty() && new.ready >= capacity { Next::Done } else { Next::Wait }
+}
+
+impl Pools {
+    /// Replaces every fleet that is not current. The current one exists already; it may want nothing yet.
+    ///
+    /// # Errors
+    /// When cluster, cloud or memory could not be read, a fleet could not be changed, or the leadership is lost.
+    pub async fn roll(&self, terms: Terms, stop: &Stop) -> Result<Report, RunError> {
+        let purpose = Purpose::Roll { pool: self.pool.clone() };
+        self.work(purpose, stop, move |work| work.roll(terms).boxed()).await
+    }
+}
+
+impl Work<'_> {
+    async fn roll(&mut self, terms: Terms) -> Result<Outcome, Ended> {
+        let Terms { capacity, unavailable, .. } = terms;
+        let floor = self.pools.settings.floor;
+        if capacity.saturating_sub(unavailable) < floor {
+            let why = format!("the pool's minimum is {floor}, and {unavailable} of {capacity} units may be missing");
+            return Ok(Outcome::Refused(why));
+        }
+        let look = self.settled().await?;
+        let room = match next(&terms, &sides(&look, current(&look)?)) {
+            Next::Refused(why) => return Ok(Outcome::Refused(why.to_string())),
+            Next::Retire { room } => room,
+            Next::Grow(_) | Next::Wait | Next::Done => 0,
+        };
+        self.recover(&going(&look, room)).await?;
+        // Since something last was done, which can't be without end, how long is waited for more to be ready.
+        let mut patience = None;
+        let mut retired = 0;
+        loop {
+            let look = self.settled().await?;
+            let new = current(&look)?;
+            let count = look.count([new], capacity);
+            self.counted(count);
+            if self.ended_one(&look, &look.old().collect::<Vec<_>>()).await? {
+                continue;
+            }
+            let sides = sides(&look, new);
+            let outcome = match next(&terms, &sides) {
+                Next::Refused(why) => return Ok(Outcome::Refused(why.to_string())),
+                Next::Done => return Ok(Outcome::Done),
+                Next::Grow(to) => {
+                    self.resize(new, to).await?;
+                    patience = None;
+                    continue;
+                }
+                Next::Retire { room } => {
+                    let going = going(&look, room);
+                    let step = self.step(&look, &going).await?;
+                    if self.retired() > retired {
+                        retired = self.retired();
+                        patience = None;
+                    }
+                    match step {
+                        Step::Again | Step::NoneLeft => continue,
+                        Step::Nobody => self.stuck(&look, &going, Outcome::NotReady(count)),
+                    }
+                }
+                Next::Wait => Outcome::NotReady(count),
+            };
+            // What is still to become ready may leave room for others.
+            let until = *patience.get_or_insert(self.now() + self.pools.settings.ready_timeout);
+            if self.now() >= until || (outcome != Outcome::NotReady(count) && sides.new.ready >= sides.new.target) {
+                return Ok(outcome);
+            }
+            self.pause().await?;
+        }
+    }
+}
+
+/// The fleet that is to stay.
+fn current(look: &Look) -> Result<&Fleet, Ended> {
+    let none = || Outcome::Refused("the pool has no fleet that its file asks for: create it first".to_owned());
+    look.current().ok_or_else(|| none().into())
+}
+
+fn sides(look: &Look, new: &Fleet) -> Sides {
+    let members = look.old().flat_map(|fleet| &fleet.members).filter(|(instance, _)| look.node(instance).is_some());
+    let node =
+        |(instance, member): (&_, &super::Member)| OldNode { weight: member.weight, is_ready: look.is_ready(instance) };
+    let ready = look.count([new], 0).ready;
+    Sides { old: members.map(node).collect(), new: NewFleet { target: new.target, ready } }
+}
+
+/// The old machines. Those that take no pods need no room.
+fn going(look: &Look, room: u32) -> Going {
+    let members = look.old().flat_map(|fleet| &fleet.members);
+    let machines = members.map(|(instance, member)| {
+        let weight = if look.is_ready(instance) { member.weight } else { 0 };
+        (instance.clone(), weight)
+    });
+    Going { machines: machines.collect(), room, others: Others::Go }
+}
