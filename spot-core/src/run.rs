@@ -231,13 +231,10 @@ impl<'a> Run<'a> {
     /// Waits for a change that may let a node go, unless that was waited for for too long.
     async fn be_patient(&mut self, view: Arc<View>, blocked: Vec<(NodeRef, Reason)>) -> Result<Turn, RunError> {
         let now = self.ports.clock.instant();
-        let until = match self.patience {
-            Some(until) => until,
-            None => {
-                self.tell(&Progress::Waiting { reasons: blocked });
-                now + self.task.settle_timeout
-            }
-        };
+        let until = self.patience.unwrap_or_else(|| {
+            self.tell(&Progress::Waiting { reasons: blocked });
+            now + self.task.settle_timeout
+        });
         self.patience = Some(until);
         if now >= until {
             return Ok(Turn::Ended(Outcome::NothingEligible(self.verdicts(&view).1)));
@@ -366,6 +363,11 @@ impl<'a> Run<'a> {
     /// Has the cloud's next answers be new ones.
     pub(crate) const fn doubt(&mut self) {
         self.doubtful = true;
+    }
+
+    /// Whether a person paused us.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.memory.paused || self.live.view().paused() || self.facts.paused
     }
 
     /// Fails when the view follows the cluster no more: what it shows may be long past, and each drain would fail.

@@ -44,13 +44,13 @@ impl Work<'_> {
         let mut machines = BTreeSet::new();
         let mut patience = None;
         loop {
-            let look = self.look().await?;
+            let look = self.settled().await?;
             machines.extend(look.weights().into_keys());
             self.counted(look.count(&look.fleets, 0));
             if look.fleets.is_empty() && machines.iter().all(|instance| look.node(instance).is_none()) {
                 return Ok(Outcome::Done);
             }
-            if self.ended_one(&look).await? {
+            if self.ended_one(&look, &look.fleets.iter().collect::<Vec<_>>()).await? {
                 continue;
             }
             let going = everything(&look);
@@ -59,7 +59,7 @@ impl Work<'_> {
                 Step::NoneLeft => {}
                 Step::Nobody => return Ok(self.stuck(&look, &going, Outcome::Failed)),
             }
-            let until = *patience.get_or_insert(self.now() + self.pools.settings.retire.node_gone_timeout);
+            let until = *patience.get_or_insert_with(|| self.now() + self.pools.settings.retire.node_gone_timeout);
             if self.now() >= until {
                 self.report(&left(&look, &machines));
                 return Ok(Outcome::Failed);
@@ -68,20 +68,19 @@ impl Work<'_> {
         }
     }
 
-    /// Does the next thing that needs no node to be retired: nothing more is launched, what is no node goes, and what
-    /// has nothing any more is ended. Returns whether there was one.
-    async fn ended_one(&mut self, look: &Look) -> Result<bool, Ended> {
-        for fleet in look.fleets.iter().filter(|fleet| !fleet.has_ended) {
+    /// Does the next thing that needs no node of these fleets to be retired: nothing more is launched, what is no node
+    /// goes, and what has nothing any more is ended. Returns whether there was one.
+    pub(super) async fn ended_one(&mut self, look: &Look, fleets: &[&Fleet]) -> Result<bool, Ended> {
+        for fleet in fleets.iter().filter(|fleet| !fleet.has_ended) {
             if fleet.target > fleet.there() {
                 self.resize(fleet, fleet.there()).await?;
                 return Ok(true);
             }
             if fleet.members.is_empty() {
-                self.cancel(fleet).await?;
-                return Ok(true);
+                return self.cancel(fleet).await;
             }
         }
-        for fleet in &look.fleets {
+        for fleet in fleets {
             if let Some((instance, member)) = look.nodeless(fleet).first() {
                 self.terminate(fleet, instance, member.weight).await?;
                 return Ok(true);

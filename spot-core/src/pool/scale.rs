@@ -28,13 +28,13 @@ impl Work<'_> {
         if to < floor {
             return Ok(Outcome::Refused(format!("the pool's minimum is {floor}, and {to} is less")));
         }
-        let look = self.look().await?;
+        let look = self.settled().await?;
         let fleet = scaled(&look)?;
         let grows = fleet.there() < to || fleet.target < to;
         let going = shrinking(fleet, to);
         self.recover(&going).await?;
         let outcome = loop {
-            let look = self.look().await?;
+            let look = self.settled().await?;
             let fleet = scaled(&look)?;
             self.counted(look.count([fleet], to));
             // What is missing is not launched any more, and nothing else is lowered but by what goes.
@@ -61,7 +61,7 @@ impl Work<'_> {
         if !matches!(outcome, Outcome::Done | Outcome::Remainder(_)) {
             return Ok(outcome);
         }
-        let look = self.look().await?;
+        let look = self.settled().await?;
         self.resize(scaled(&look)?, to).await?;
         if grows { self.await_ready(to).await } else { Ok(outcome) }
     }

@@ -1,6 +1,6 @@
 //! The work on a pool under way: what all of it is made of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::judge::{Candidates, Others, Policy, PoolCandidates, Verdict};
 use crate::node::{NodeRef, Uid};
 use crate::ports::{Instant, Lane, Live, Write};
 use crate::progress::{self, Progress};
-use crate::reason::{Reason, ReasonKind};
+use crate::reason::Reason;
 use crate::retire::Purpose;
 use crate::run::{Run, Task, Turn, run_error};
 use crate::stop::Stop;
@@ -83,6 +83,8 @@ pub(super) struct Work<'a> {
     stop: &'a Stop,
     /// What is known of what each fleet wants, if nobody but us changes it.
     wanted: BTreeMap<String, RangeInclusive<u32>>,
+    /// Machines that we have terminated, whatever lists still say.
+    gone: BTreeSet<InstanceId>,
     told: Option<Count>,
 }
 
@@ -107,7 +109,7 @@ impl<'a> Work<'a> {
             dry_run: false,
         };
         let run = Run::begin(&pools.ports, task, live, &pools.hold, stop).await?;
-        let mut work = Self { pools, run, live, stop, wanted: BTreeMap::new(), told: None };
+        let mut work = Self { pools, run, live, stop, wanted: BTreeMap::new(), gone: BTreeSet::new(), told: None };
         // Nobody is to go before it is said who.
         work.choose(&Going { machines: BTreeMap::new(), room: 0, others: Others::Stay });
         Ok(work)
@@ -121,7 +123,10 @@ impl<'a> Work<'a> {
         let by = self.now() + ASKING;
         let fleets =
             within(&self.pools.ports, by, "asking for the pool's fleets", self.pools.capacity.fleets(by)).await;
-        let fleets = fleets.map_err(|error| run_error(error, RunError::Cloud))?;
+        let mut fleets = fleets.map_err(|error| run_error(error, RunError::Cloud))?;
+        for fleet in &mut fleets {
+            fleet.members.retain(|instance, _| !self.gone.contains(instance));
+        }
         for fleet in &fleets {
             let Fleet { id, target, .. } = fleet;
             let known = self.wanted.insert(id.clone(), *target..=*target);
@@ -135,13 +140,33 @@ impl<'a> Work<'a> {
         Ok(Look::of(fleets, &view, &self.run.cloud))
     }
 
+    /// The pool as it is when every fleet of it can be changed.
+    ///
+    /// # Errors
+    /// Those of [`Self::look`], and when a change of a fleet does not come to its end.
+    pub(super) async fn settled(&mut self) -> Result<Look, Ended> {
+        let until = self.now() + CHANGING;
+        loop {
+            let look = self.look().await?;
+            let Some(fleet) = look.fleets.iter().find(|fleet| !fleet.is_settled && !fleet.has_ended) else {
+                return Ok(look);
+            };
+            if self.now() >= until {
+                let Fleet { id, target, .. } = fleet;
+                let what = format!("fleet {id} wants {target}, and a change of it does not come to its end");
+                return Err(Outcome::Changed(what).into());
+            }
+            self.pause().await?;
+        }
+    }
+
     /// Takes up what an earlier process left, as far as these are to go, and releases the rest of it.
     pub(super) async fn recover(&mut self, going: &Going) -> Result<(), Ended> {
         self.choose(going);
         let ended = self.run.recover().await?;
         // What earlier processes had a fleet want is not known: it is looked at anew.
         self.wanted.clear();
-        ended.map_or(Ok(()), |outcome| Err(self.ended_by(outcome)))
+        ended.map_or(Ok(()), |outcome| Err(ended_by(outcome)))
     }
 
     /// Retires those of these who go next, and waits until their pods run elsewhere.
@@ -153,16 +178,22 @@ impl<'a> Work<'a> {
             let turn = self.run.turn().await;
             self.allow_for(look, &before);
             match turn? {
-                Turn::Waited if self.now() < until => {}
+                Turn::Waited if self.now() < until && self.is_as_ready_as(look) => {}
                 Turn::Begun | Turn::Waited => return Ok(Step::Again),
                 Turn::Ended(progress::Outcome::AllSpot) => return Ok(Step::NoneLeft),
-                Turn::Ended(progress::Outcome::NothingEligible(kinds)) if kinds.contains_key(&ReasonKind::Paused) => {
+                Turn::Ended(progress::Outcome::NothingEligible(_)) if self.run.is_paused() => {
                     return Err(Outcome::Paused.into());
                 }
                 Turn::Ended(progress::Outcome::NothingEligible(_)) => return Ok(Step::Nobody),
-                Turn::Ended(outcome) => return Err(self.ended_by(outcome)),
+                Turn::Ended(outcome) => return Err(ended_by(outcome)),
             }
         }
+    }
+
+    /// Whether the same machines take pods as did then.
+    fn is_as_ready_as(&self, look: &Look) -> bool {
+        let now = Look::of(look.fleets.clone(), &self.live.view(), &self.run.cloud);
+        look.weights().keys().all(|instance| now.is_ready(instance) == look.is_ready(instance))
     }
 
     /// Each of those who are to go with its verdict, in the order in which they would.
@@ -224,18 +255,27 @@ impl<'a> Work<'a> {
         let terminate = |write| async move { pools.capacity.terminate(id, instance, &write).await }.boxed();
         self.insist("terminating a machine", terminate).await.map_err(|error| run_error(error, RunError::Cloud))?;
         self.run.doubt();
+        self.gone.insert(instance.clone());
         self.wanted.insert(fleet.id.clone(), fleet.target.saturating_sub(weight)..=fleet.target);
         self.tell(Told::Terminated { fleet: fleet.id.clone(), instance: instance.clone() });
         Ok(())
     }
 
-    /// Ends a fleet.
-    pub(super) async fn cancel(&mut self, fleet: &Fleet) -> Result<(), Ended> {
+    /// Ends a fleet. Returns whether it has ended: it has not where it has or wants something that was not seen.
+    pub(super) async fn cancel(&mut self, fleet: &Fleet) -> Result<bool, Ended> {
         let (pools, id) = (self.pools, fleet.id.as_str());
         let cancel = |write| async move { pools.capacity.cancel(id, &write).await }.boxed();
-        self.insist("ending a fleet", cancel).await.map_err(|error| run_error(error, RunError::Cloud))?;
-        self.tell(Told::Cancelled { fleet: fleet.id.clone() });
-        Ok(())
+        match self.insist("ending a fleet", cancel).await {
+            Ok(()) => {
+                self.tell(Told::Cancelled { fleet: fleet.id.clone() });
+                Ok(true)
+            }
+            Err(error) if error.class == ErrorClass::Permanent => {
+                self.report(&Progress::Problem { node: None, class: error.class, what: chain(&error) });
+                Ok(false)
+            }
+            Err(error) => Err(run_error(error, RunError::Cloud).into()),
+        }
     }
 
     /// Makes a call that may be made again, again, as long as that may help.
@@ -295,6 +335,11 @@ impl<'a> Work<'a> {
         Ok(Report { outcome, retired, failed, undone, departing, evictions })
     }
 
+    /// How many nodes went.
+    pub(super) fn retired(&self) -> usize {
+        self.run.report.retired.len()
+    }
+
     pub(super) fn now(&self) -> Instant {
         self.pools.ports.clock.instant()
     }
@@ -330,17 +375,18 @@ impl<'a> Work<'a> {
             self.wanted.insert(fleet.id.clone(), fleet.target.saturating_sub(weight)..=fleet.target);
         }
     }
+}
 
-    fn ended_by(&self, outcome: progress::Outcome) -> Ended {
-        match outcome {
-            progress::Outcome::Stopped => Outcome::Stopped.into(),
-            progress::Outcome::NotSettled(what) => Outcome::NotSettled(what).into(),
-            progress::Outcome::AllSpot
-            | progress::Outcome::NothingEligible(_)
-            | progress::Outcome::SpotExhausted(_)
-            | progress::Outcome::Recovered
-            | progress::Outcome::DryRun(_) => Outcome::Done.into(),
-        }
+/// How the work ends when a run ends like this.
+fn ended_by(outcome: progress::Outcome) -> Ended {
+    match outcome {
+        progress::Outcome::Stopped => Outcome::Stopped.into(),
+        progress::Outcome::NotSettled(what) => Outcome::NotSettled(what).into(),
+        progress::Outcome::AllSpot
+        | progress::Outcome::NothingEligible(_)
+        | progress::Outcome::SpotExhausted(_)
+        | progress::Outcome::Recovered
+        | progress::Outcome::DryRun(_) => Outcome::Done.into(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future;
+use futures::future::{self, FutureExt};
 
 use super::{Run, run_error};
 use crate::claim::{ClaimStep, Machine};
@@ -66,7 +66,7 @@ impl Run<'_> {
             // It may refuse by now, which is better known before more pods are moved.
             self.ask_cloud(&view, &[node.reference()]).await?;
             drop(view);
-            let retirement = self.take_up(&node).await?;
+            let retirement = self.take_up(&node).boxed().await?;
             if matches!(retirement.end, End::NotLeader) {
                 return Err(RunError::LostLeadership);
             }

@@ -3,6 +3,7 @@
 
 mod batch;
 mod budget;
+mod candidates;
 mod capacity;
 mod claim;
 mod decision;
