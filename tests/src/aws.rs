@@ -31,7 +31,7 @@ use serde_json::{Map, Value, json};
 
 pub use cloud::Cloud;
 pub use faults::{Fault, Faults, Fired};
-pub use fleet::SpotFleet;
+pub use fleet::FleetRequest;
 pub use group::{Group, Instance, Member};
 
 use crate::{

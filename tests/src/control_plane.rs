@@ -46,13 +46,15 @@ pub enum User {
     CloudController,
     /// The product; may do what `deploy/` grants it, and nothing else.
     Migrator,
+    /// A person's `spot-fleet`; may do what `deploy/rbac-fleet.yaml` grants it, and nothing else.
+    Fleet,
     /// The product on a node, by its service account; may do what `deploy/agent/` grants it, and nothing else.
     Agent,
 }
 
 impl User {
     /// Every user.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Admin,
         Self::Scheduler,
         Self::Controllers,
@@ -60,6 +62,7 @@ impl User {
         Self::Karpenter,
         Self::CloudController,
         Self::Migrator,
+        Self::Fleet,
         Self::Agent,
     ];
 
@@ -74,6 +77,7 @@ impl User {
             Self::Karpenter => "karpenter",
             Self::CloudController => "cloud-controller",
             Self::Migrator => "migrator",
+            Self::Fleet => "fleet",
             Self::Agent => "system:serviceaccount:spot-agent:spot-agent",
         }
     }
@@ -85,6 +89,7 @@ impl User {
     pub(crate) fn group(self) -> &'static str {
         match self {
             Self::Migrator => "spot-migrators",
+            Self::Fleet => "spot-fleets",
             Self::Agent => "system:serviceaccounts:spot-agent",
             Self::Admin
             | Self::Scheduler

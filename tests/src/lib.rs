@@ -15,6 +15,7 @@
 //!        ├─ Webhook        refuses evictions, as an operator does that moves its data first
 //!        ├─ Proxy          breaks one of the product's requests
 //!        ├─ Migrator       the product: a process of its own, with an API user of its own
+//!        ├─ SpotFleet      the product's pools of nodes: a file, and commands on it
 //!        └─ Agent          the product on one node, with a token of that node
 //! ```
 //!
@@ -34,6 +35,7 @@ pub mod agent;
 pub mod audit;
 pub mod aws;
 pub mod control_plane;
+pub mod fleet;
 pub mod karpenter;
 pub mod kwok;
 pub mod machine;
@@ -54,6 +56,7 @@ pub mod world;
 pub use agent::Agent;
 pub use audit::{AuditLog, Entry, Verb};
 pub use control_plane::ControlPlane;
+pub use fleet::SpotFleet;
 pub use karpenter::Karpenter;
 pub use kwok::Kwok;
 pub use machine::Machine;

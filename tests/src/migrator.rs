@@ -32,7 +32,7 @@ pub struct Migrator {
     address: String,
 }
 
-/// A started `spot-migrator` or `spot-agent`. Dropping it kills it.
+/// A started program of the product. Dropping it kills it.
 #[derive(Debug)]
 pub struct Running {
     process: Process,

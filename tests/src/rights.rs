@@ -28,32 +28,46 @@ const ROLE: &str = "spot-migrator";
 /// # Panics
 /// If the API server refuses them.
 pub async fn grant(world: &World) {
+    grant_role(world, "rbac.yaml", ROLE, User::Migrator).await;
+}
+
+/// Gives the user of `spot-fleet` what its manifest gives its service account.
+///
+/// # Panics
+/// If the API server refuses it.
+pub async fn grant_fleet(world: &World) {
+    grant_role(world, "rbac-fleet.yaml", "spot-fleet", User::Fleet).await;
+}
+
+/// Applies a manifest in `deploy/`, and binds its roles of the name `role` to `user`.
+async fn grant_role(world: &World, manifest: &str, role: &str, user: User) {
     let (client, create) = (world.client(), PostParams::default());
-    let manifest = programs::repository().join("deploy/rbac.yaml");
+    let manifest = programs::repository().join("deploy").join(manifest);
     let manifest = manifest.to_str().expect("the path is UTF-8");
     // Strict: a misspelt field of our own manifest is an error here, as it ought to be.
     let _applied: String = world.control_plane().kubectl(&["apply", "--validate=strict", "-f", manifest]);
 
-    let subjects = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": User::Migrator.name()}]);
+    let subjects = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user.name()}]);
+    let name = format!("world-{}", user.name());
     let binding: ClusterRoleBinding = serde_json::from_value(json!({
-        "metadata": {"name": "world-migrator"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": subjects,
     }))
     .expect("the fields are those of a ClusterRoleBinding");
     Api::all(client.clone()).create(&create, &binding).await.expect("the binding is accepted");
     let roles = Api::<Role>::all(client.clone()).list(&ListParams::default()).await.expect("roles can be listed");
-    for role in roles.into_iter().filter(|role| role.name_any() == ROLE) {
-        let namespace = role.namespace().expect("a Role has a namespace");
+    for found in roles.into_iter().filter(|found| found.name_any() == role) {
+        let namespace = found.namespace().expect("a Role has a namespace");
         let binding: RoleBinding = serde_json::from_value(json!({
-            "metadata": {"name": "world-migrator", "namespace": namespace},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ROLE},
+            "metadata": {"name": name, "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
             "subjects": subjects,
         }))
         .expect("the fields are those of a RoleBinding");
         Api::namespaced(client.clone(), &namespace).create(&create, &binding).await.expect("the binding is accepted");
     }
-    in_force(world, "", "nodes", "list", true).await;
+    in_force(world, user, ("", "nodes", "list"), true).await;
 }
 
 /// Gives the product's user what it needs besides where it answers interruptions.
@@ -71,7 +85,7 @@ pub async fn grant_answers(world: &World) {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "spot-migrator-interruption"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": User::Migrator.name()}],
     })]);
-    in_force(world, "", "pods", "delete", true).await;
+    in_force(world, User::Migrator, ("", "pods", "delete"), true).await;
 }
 
 /// Takes one right from the product's role, as in `("", "pods/eviction", "create")`. The change is in force
@@ -95,15 +109,15 @@ pub async fn revoke(world: &World, group: &str, resource: &str, verb: &str) {
     // A rule without verbs is not a rule.
     role.rules.iter_mut().for_each(|rules| rules.retain(|rule| !rule.verbs.is_empty()));
     roles.replace(ROLE, &PostParams::default(), &role).await.expect("the role can be replaced");
-    in_force(world, group, resource, verb, false).await;
+    in_force(world, User::Migrator, (group, resource, verb), false).await;
 }
 
 /// Waits until the authorizer knows: it hears of changed roles by a watch.
-async fn in_force(world: &World, group: &str, resource: &str, verb: &str, allowed: bool) {
+async fn in_force(world: &World, user: User, (group, resource, verb): (&str, &str, &str), allowed: bool) {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let review: SubjectAccessReview = serde_json::from_value(json!({"spec": {
-        "user": User::Migrator.name(),
-        "groups": [User::Migrator.group(), "system:authenticated"],
+        "user": user.name(),
+        "groups": [user.group(), "system:authenticated"],
         "resourceAttributes": {"group": group, "resource": resource, "subresource": subresource, "verb": verb},
     }}))
     .expect("the fields are those of a SubjectAccessReview");

@@ -12,9 +12,9 @@ pub const ROLE: &str = "aws-ec2-spot-fleet-tagging-role";
 /// The policy that lets it.
 const POLICY: &str = "arn:aws:iam::aws:policy/service-role/AmazonEC2SpotFleetTaggingRole";
 
-/// A Spot Fleet, as EC2 describes it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SpotFleet {
+/// A request for a Spot Fleet, as EC2 describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetRequest {
     /// `sfr-…`
     pub id: String,
     /// `active`, `modifying`, `cancelled_running` …
@@ -22,12 +22,12 @@ pub struct SpotFleet {
     /// What it wants.
     pub target: u64,
     /// How much of that is there.
-    pub fulfilled: f64,
+    pub fulfilled: u64,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 
-impl SpotFleet {
+impl FleetRequest {
     /// Whether it launches nothing any more.
     #[must_use]
     pub fn has_ended(&self) -> bool {
@@ -82,16 +82,16 @@ impl Aws {
     ///
     /// # Panics
     /// If AWS does not tell.
-    pub async fn spot_fleets(&self) -> Vec<SpotFleet> {
+    pub async fn spot_fleets(&self) -> Vec<FleetRequest> {
         let answer = self.call("ec2", "DescribeSpotFleetRequests", json!({})).await;
         let text = |value: &Value| value.as_str().expect("it is text").to_owned();
         let tags = |value: &Value| value.as_array().into_iter().flatten().cloned().collect::<Vec<_>>();
         let all = answer["SpotFleetRequestConfigs"].as_array().into_iter().flatten();
-        all.map(|fleet| SpotFleet {
+        all.map(|fleet| FleetRequest {
             id: text(&fleet["SpotFleetRequestId"]),
             state: text(&fleet["SpotFleetRequestState"]),
             target: fleet["SpotFleetRequestConfig"]["TargetCapacity"].as_u64().expect("it has a target"),
-            fulfilled: fleet["SpotFleetRequestConfig"]["FulfilledCapacity"].as_f64().expect("it tells what it has"),
+            fulfilled: whole(&fleet["SpotFleetRequestConfig"]["FulfilledCapacity"]),
             tags: tags(&fleet["Tags"]).iter().map(|tag| (text(&tag["Key"]), text(&tag["Value"]))).collect(),
         })
         .collect()
@@ -109,4 +109,9 @@ impl Aws {
         let bytes: k8s_openapi::ByteString = serde_json::from_value(json!(encoded)).expect("it is base 64");
         String::from_utf8(bytes.0).expect("it is text")
     }
+}
+
+/// A number that EC2 writes with a fraction, which weights in whole units never give it.
+fn whole(value: &Value) -> u64 {
+    value.to_string().trim_end_matches(".0").parse().unwrap_or_else(|error| panic!("{value}: {error}"))
 }

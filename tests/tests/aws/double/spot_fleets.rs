@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::{Value, json};
-use spot_tests::aws::{Instance, SpotFleet, cloud::network, fleet::ROLE};
+use spot_tests::aws::{FleetRequest, Instance, cloud::network, fleet::ROLE};
 
 use super::{Region, STILL, strings};
 
@@ -77,7 +77,7 @@ impl Pool {
         self.region.refused("ec2", "RequestSpotFleet", json!({"SpotFleetRequestConfig": config})).await.code
     }
 
-    async fn fleet(&self) -> SpotFleet {
+    async fn fleet(&self) -> FleetRequest {
         self.region.aws.spot_fleets().await.remove(0)
     }
 
@@ -105,7 +105,7 @@ async fn a_fleet_spreads_over_types_and_subnets_and_its_machines_are_as_the_vers
     let pool = Pool::start().await;
     let id = pool.request(&pool.config()).await;
     let fleet = pool.fleet().await;
-    assert_eq!((fleet.state.as_str(), fleet.target, fleet.fulfilled), ("active", 6, 6.0));
+    assert_eq!((fleet.state.as_str(), fleet.target, fleet.fulfilled), ("active", 6, 6));
     assert_eq!(fleet.tags.into_iter().collect::<Vec<_>>(), [("pool".to_owned(), "one".to_owned())]);
     let machines = pool.running().await;
     let types: Vec<_> = machines.iter().map(|machine| machine.instance_type.as_str()).collect();
@@ -152,7 +152,7 @@ async fn a_fleet_may_want_nothing_and_grow_later() {
     let id = pool.request(&config).await;
     assert!(pool.running().await.is_empty());
     pool.modify(&id, 1).await;
-    assert_eq!(pool.fleet().await.fulfilled, 1.0);
+    assert_eq!(pool.fleet().await.fulfilled, 1);
     config["Type"] = json!("request");
     config["ClientToken"] = json!("another");
     assert_eq!(pool.refused(config).await, "InvalidSpotFleetRequestConfig");
@@ -230,10 +230,10 @@ async fn what_has_run_out_or_costs_too_much_or_is_over_the_quota_is_told_and_com
     assert_eq!(told.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 
     pool.region.aws.market(json!({"exhausted": ["m5.large", "m5.xlarge", "m5.2xlarge"]})).await;
-    assert_eq!(pool.fleet().await.fulfilled, 3.0);
+    assert_eq!(pool.fleet().await.fulfilled, 3);
     assert!(pool.told(&id).await.contains(&"allLaunchSpecsTemporarilyBlacklisted".to_owned()));
     pool.region.aws.market(json!({})).await;
-    assert_eq!(pool.fleet().await.fulfilled, 6.0);
+    assert_eq!(pool.fleet().await.fulfilled, 6);
 
     pool.region.aws.market(json!({"fleets": 1})).await;
     config["ClientToken"] = json!("another");
