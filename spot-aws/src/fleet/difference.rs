@@ -173,7 +173,6 @@ impl fmt::Display for FieldChange {
 /// A thing that is other than a pool's file asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "change")]
-#[must_use]
 pub enum Change {
     /// It is of the pool's name, but does not bear its tags: nothing is done beside it.
     Foreign {
@@ -242,6 +241,7 @@ pub struct FieldChange {
 }
 
 /// What is other than `pool`, which is `launch`, in the order in which it would be changed; empty: nothing.
+#[must_use]
 pub fn difference(pool: &Pool, launch: &Launch, existing: &Existing) -> Vec<Change> {
     let foreign = existing.foreign();
     if !foreign.is_empty() {

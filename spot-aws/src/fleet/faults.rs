@@ -1,7 +1,6 @@
 //! What is wrong with a pool, told before any call: each with its key, its reason and what to do about it.
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::time::Duration;
 
 use super::pool::{Fault, Offer, Pool, RebalanceStrategy, UserData};
