@@ -120,7 +120,7 @@ pub fn check(args: &CheckArgs, overrides: &BTreeMap<String, String>, environment
 
 async fn findings(args: &CheckArgs, environment: &Environment, config: &Config) -> Vec<Finding> {
     let mut findings = vec![Finding::ok(Subject::Configuration, "it is valid"), schedule(config)];
-    let connection = Connection::open(&args.access, environment, config).await;
+    let connection = Connection::open(&args.access, environment, &config.state).await;
     match &connection {
         Ok(connection) => findings.extend(cluster(connection, config).await),
         Err(fault) => findings.push(fault_of(Subject::Cluster, fault)),

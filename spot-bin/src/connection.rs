@@ -14,7 +14,7 @@ use spot_kube::{Access, KubeCluster, Right, TokioClock};
 use tracing::warn;
 
 use crate::cli::{AccessArgs, ConfigArgs, Environment};
-use crate::config::Config;
+use crate::config::{Config, State};
 use crate::exit::Fault;
 use crate::rights::NeededBy;
 
@@ -98,30 +98,30 @@ pub fn access(args: &AccessArgs, environment: &Environment) -> Access {
 
 /// The namespace of memory and lease, as the configuration or the pod's manifest names it, or the one that the pod's
 /// account is of. That of a kubeconfig's context has nothing to do with it.
-fn namespace(config: &Config, environment: &Environment, pods_own: Option<&str>) -> Option<String> {
-    let named = config.state.namespace.as_deref().or_else(|| environment.get("POD_NAMESPACE"));
+fn namespace(state: &State, environment: &Environment, pods_own: Option<&str>) -> Option<String> {
+    let named = state.namespace.as_deref().or_else(|| environment.get("POD_NAMESPACE"));
     named.or(pods_own).map(str::to_owned)
 }
 
 impl Connection {
-    /// A client and the port on it. Nothing is sent yet.
+    /// A client and the port on it, with the memory that is kept there. Nothing is sent yet.
     ///
     /// # Errors
     /// When address or credentials can't be read.
-    pub async fn open(args: &AccessArgs, environment: &Environment, config: &Config) -> Result<Self, Fault> {
+    pub async fn open(args: &AccessArgs, environment: &Environment, state: &State) -> Result<Self, Fault> {
         let access = access(args, environment);
         let client = spot_kube::connect(&access)
             .await
             .context("no cluster to reach: name a kubeconfig with --kubeconfig or KUBECONFIG, or run in a pod")
             .map_err(Fault::usage)?;
         let pods_own = (access == Access::InCluster).then(|| client.default_namespace());
-        let namespace = namespace(config, environment, pods_own);
+        let namespace = namespace(state, environment, pods_own);
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
         let cluster = match &namespace {
             Some(namespace) => {
                 let settings = spot_kube::Settings {
                     namespace: namespace.clone(),
-                    config_map: config.state.config_map.clone(),
+                    config_map: state.config_map.clone(),
                     clock: Arc::clone(&clock),
                 };
                 KubeCluster::new(client.clone(), settings)
@@ -176,15 +176,23 @@ fn may_pass(error: &PortError) -> bool {
     }
 }
 
-/// Refuses to work without these rights.
+/// Refuses to work without these rights of a migrator.
 ///
 /// # Errors
 /// Names each of them.
 pub fn need(missing: &[Right]) -> Result<(), Fault> {
+    need_with(missing, |right| NeededBy::of(right).remedy())
+}
+
+/// Refuses to work without these rights; for each there is a remedy.
+///
+/// # Errors
+/// Names each of them.
+pub fn need_with(missing: &[Right], remedy: impl Fn(&Right) -> &'static str) -> Result<(), Fault> {
     if missing.is_empty() {
         return Ok(());
     }
-    let remedies: BTreeSet<_> = missing.iter().map(|right| NeededBy::of(right).remedy()).collect();
+    let remedies: BTreeSet<_> = missing.iter().map(remedy).collect();
     let remedies: Vec<_> = remedies.into_iter().collect();
     let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();
     let (count, list) = (missing.len(), missing.join(", "));
@@ -233,7 +241,7 @@ mod tests {
         let provider = ("cloudProvider.name".to_owned(), "node-object".to_owned());
         let overrides = configured.into_iter().chain([provider]).collect();
         let config = Config::load(None, [], &overrides).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(namespace(&config, &environment(variables), pods_own).as_deref(), expected);
+        assert_eq!(namespace(&config.state, &environment(variables), pods_own).as_deref(), expected);
     }
 
     #[test]

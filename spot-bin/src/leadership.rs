@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use spot_core::error::chain;
-use spot_core::ports::{Alone, Leadership};
+use spot_core::ports::{Alone, Clock, Leadership};
 use spot_core::stop::Stop;
 use spot_kube::lease::{self, Candidate, End, Term, Waits, identity};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use crate::cli::{Environment, RunArgs};
-use crate::config::Config;
-use crate::connection::{self, Connection};
+use crate::cli::{AccessArgs, Environment};
+use crate::config::{Config, LeaderElection};
+use crate::connection;
 use crate::exit::{Exit, Fault};
 use crate::http::Readiness;
 
@@ -28,18 +28,24 @@ pub struct Lead {
 }
 
 /// Who wants to lead, and how.
-#[derive(Debug)]
+#[derive(Clone, Copy)]
 pub struct Election<'a> {
-    /// What was asked for.
-    pub args: &'a RunArgs,
-    /// The configuration in force.
-    pub config: &'a Config,
+    /// How the cluster is reached.
+    pub access: &'a AccessArgs,
     /// The process's environment.
     pub environment: &'a Environment,
-    /// The cluster.
-    pub connection: &'a Connection,
-    /// The namespace of the lease.
-    pub namespace: &'a str,
+    /// The clocks.
+    pub clock: &'a Arc<dyn Clock>,
+    /// The lease that leads; none: nobody else is kept off.
+    pub lease: Option<&'a lease::Settings>,
+    /// How long to wait for it; none: for ever.
+    pub patience: Option<Duration>,
+}
+
+impl fmt::Debug for Election<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election").field("lease", &self.lease).field("patience", &self.patience).finish_non_exhaustive()
+    }
 }
 
 /// The name of the lease that a process of this configuration has to hold; none: it writes nothing that needs one.
@@ -49,25 +55,51 @@ pub fn lease_name(config: &Config) -> Option<&str> {
     (election.enabled && !config.dry_run).then_some(&*election.lease_name)
 }
 
+/// A lease of this name in `namespace`, as the configuration has leases held; a `single` run is always somebody else
+/// than any other process.
+#[must_use]
+pub fn lease(
+    election: &LeaderElection,
+    name: &str,
+    namespace: &str,
+    environment: &Environment,
+    single: bool,
+) -> lease::Settings {
+    lease::Settings {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        identity: own_identity(environment, !single && std::process::id() == 1),
+        lease_duration: election.lease_duration,
+        renew_deadline: election.renew_deadline,
+        retry_period: election.retry_period,
+    }
+}
+
+/// How long a single run waits: until the lease of a process that died has expired, with room for a slow answer.
+#[must_use]
+pub fn patience(lease: &lease::Settings) -> Duration {
+    lease.lease_duration + lease.renew_deadline
+}
+
 impl Election<'_> {
-    /// Waits until this process leads; none: it was told to stop before. A single run does not wait for ever.
+    /// Waits until this process leads; none: it was told to stop before.
     ///
     /// # Errors
-    /// When there is no client, or another process leads all the time that a single run waits.
+    /// When there is no client, or another process leads for as long as is waited.
     pub async fn win(&self, readiness: &Readiness, stop: &Stop) -> Result<Option<Lead>, Fault> {
-        let Some(settings) = self.settings() else { return Ok(Some(Lead::alone())) };
+        let Some(settings) = self.lease else { return Ok(Some(Lead::alone())) };
         // One of its own, whose connections no other request uses.
-        let client = spot_kube::connect(&connection::access(&self.args.access, self.environment)).await;
+        let client = spot_kube::connect(&connection::access(self.access, self.environment)).await;
         let client = client.context("no second client for the lease").map_err(Fault::usage)?;
-        let candidate = Candidate::new(client, settings.clone(), Arc::clone(&self.connection.clock));
+        let candidate = Candidate::new(client, settings.clone(), Arc::clone(self.clock));
         let standing = RefCell::new(Standing { lease: settings.to_string(), obstacle: None, other_leads: false });
         let tell = |why: &Waits<'_>| {
             readiness.follows(!matches!(why, Waits::Failed(_)));
             standing.borrow_mut().hears(why);
         };
         let patience = async {
-            match self.patience(&settings) {
-                Some(patience) => self.connection.clock.sleep_until(self.connection.clock.instant() + patience).await,
+            match self.patience {
+                Some(patience) => self.clock.sleep_until(self.clock.instant() + patience).await,
                 None => std::future::pending().await,
             }
         };
@@ -77,24 +109,6 @@ impl Election<'_> {
             term = candidate.lead(tell) => Ok(Some(Lead::of(term))),
             () = patience => Err(standing.borrow().fault()),
         }
-    }
-
-    fn settings(&self) -> Option<lease::Settings> {
-        let name = lease_name(self.config)?.to_owned();
-        let election = &self.config.leader_election;
-        Some(lease::Settings {
-            namespace: self.namespace.to_owned(),
-            name,
-            identity: own_identity(self.environment, !self.args.once && std::process::id() == 1),
-            lease_duration: election.lease_duration,
-            renew_deadline: election.renew_deadline,
-            retry_period: election.retry_period,
-        })
-    }
-
-    /// How long a single run waits: until the lease of a process that died has expired, with room for a slow answer.
-    fn patience(&self, settings: &lease::Settings) -> Option<Duration> {
-        self.args.once.then_some(settings.lease_duration + settings.renew_deadline)
     }
 }
 

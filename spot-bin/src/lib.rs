@@ -16,6 +16,8 @@ pub mod config;
 pub mod connection;
 pub mod exit;
 pub mod feature;
+#[cfg(feature = "aws")]
+pub mod fleet;
 pub mod http;
 pub mod leadership;
 pub mod log;

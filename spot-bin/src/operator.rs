@@ -69,7 +69,7 @@ fn by_hand<T>(
     telemetry::start(LogConfig { level: config.log.level.min(LogLevel::Warn), ..config.log })?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("can't start the runtime")?;
     runtime.block_on(async {
-        let connection = Connection::open(&args.access, environment, &config).await?;
+        let connection = Connection::open(&args.access, environment, &config.state).await?;
         let ports = Ports {
             // No cloud is asked: what is ours is on the nodes.
             cloud: Provider::node_object(&config, &connection.clock).port(),

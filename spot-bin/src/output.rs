@@ -22,6 +22,16 @@ pub fn note(text: impl Display) {
     say(&format!("note: {text}\n"));
 }
 
+/// Asks something, on the line on which the answer is given.
+pub fn ask(question: &str) {
+    say(question);
+}
+
+/// Says how far the work is.
+pub fn line(text: &str) {
+    say(&format!("{text}\n"));
+}
+
 /// Says why the process fails: the error and its causes, once, on one line.
 pub fn failure(error: &anyhow::Error) {
     say(&format!("error: {}\n", chain(error)));

@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::connection::{self, Connection};
 use crate::exit::{Exit, Fault};
 use crate::http::{Readiness, Server};
-use crate::leadership::Election;
+use crate::leadership::{self, Election};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::notices::Notices;
@@ -79,7 +79,7 @@ impl Work<'_> {
     async fn work(&self, stop: &Stop) -> Result<Exit, Fault> {
         let own = Own::of(self.environment);
         self.introduce(&own);
-        let connection = Connection::open(&self.args.access, self.environment, self.config).await?;
+        let connection = Connection::open(&self.args.access, self.environment, &self.config.state).await?;
         let namespace = connection.namespace()?;
         let metrics = Metrics::new().context("can't make the metrics")?;
         let provider = Provider::of(self.config, self.environment, &connection.clock, Some(&metrics)).await?;
@@ -122,12 +122,15 @@ impl Work<'_> {
             Ok(None)
         };
         let leading = async {
+            let (election, once) = (&self.config.leader_election, self.args.once);
+            let lease = leadership::lease_name(self.config)
+                .map(|name| leadership::lease(election, name, namespace, self.environment, once));
             let election = Election {
-                args: self.args,
-                config: self.config,
+                access: &self.args.access,
                 environment: self.environment,
-                connection: &connection,
-                namespace,
+                clock: &connection.clock,
+                lease: lease.as_ref(),
+                patience: lease.as_ref().filter(|_| once).map(leadership::patience),
             };
             let Some(lead) = election.win(&readiness, stop).await? else { return Ok(Exit::Orderly) };
             // Standing by it was ready; leading it is once it has its first view.
@@ -211,13 +214,14 @@ impl Work<'_> {
     }
 }
 
-fn fault(error: RunError) -> Fault {
+/// How a process ends for this error.
+pub(crate) fn fault(error: RunError) -> Fault {
     let exit = if matches!(error, RunError::LostLeadership) { Exit::LeadershipLost } else { Exit::Failed };
     Fault { exit, error: error.into() }
 }
 
 /// The same with the reason why the lease was lost, if that is what went wrong.
-fn because(fault: Fault, lost: Option<String>) -> Fault {
+pub(crate) fn because(fault: Fault, lost: Option<String>) -> Fault {
     match lost {
         Some(why) if fault.exit == Exit::LeadershipLost => {
             Fault { error: anyhow!(why).context(fault.error.to_string()), ..fault }

@@ -433,6 +433,14 @@ pub struct Ports {
     pub leadership: Arc<dyn Leadership>,
 }
 
+impl Ports {
+    /// A permit for planned work that is not a node's, and has to end by then.
+    #[must_use]
+    pub fn permit(&self, by: Instant) -> Write {
+        Write::new(by, Lane::Planned, Arc::clone(&self.leadership))
+    }
+}
+
 impl fmt::Debug for Ports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ports").finish_non_exhaustive()

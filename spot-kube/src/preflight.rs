@@ -1,6 +1,6 @@
 //! Which rights are needed, and which of them are missing. The manifests grant exactly these: `deploy/rbac.yaml` those of
-//! a run, `deploy/rbac-interruption.yaml` what answering interruptions takes besides, and `deploy/agent/rbac.yaml` those
-//! of an agent.
+//! a run, `deploy/rbac-interruption.yaml` what answering interruptions takes besides, `deploy/rbac-fleet.yaml` those of
+//! work on node pools, and `deploy/agent/rbac.yaml` those of an agent.
 
 use futures::future::try_join_all;
 use spot_core::error::PortError;

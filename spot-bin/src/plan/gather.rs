@@ -98,7 +98,7 @@ fn configuration(
 fn live(args: &PlanArgs, environment: &Environment, config: &Config, policy: &Policy) -> Result<Seen, Fault> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("can't start the runtime")?;
     runtime.block_on(async {
-        let connection = Connection::open(&args.access, environment, config).await?;
+        let connection = Connection::open(&args.access, environment, &config.state).await?;
         let missing = connection.missing_rights(&Features::default(), Duration::ZERO).await?;
         let (of_memory, needed): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_of_memory);
         connection::need(&needed)?;

@@ -92,6 +92,17 @@ fn only_who_answers_interruptions_is_granted_the_deletion_of_pods() {
 }
 
 #[test]
+fn whoever_works_on_pools_is_granted_what_that_needs_and_nothing_else() {
+    let documents = documents(include_str!("../../../deploy/rbac-fleet.yaml"));
+    let features = Features { lease: Some("spot-migrator-fleet-workers".to_owned()), ..all_but_deleting_pods() };
+    let needed = rights(&features, "kube-system", "spot-migrator");
+    assert_eq!(granted(&documents), needed.iter().map(row).collect());
+    let account = json!([{"kind": "ServiceAccount", "name": "spot-fleet", "namespace": "kube-system"}]);
+    let binding = (account, json!("spot-fleet"));
+    assert_eq!(bound(&documents), [binding.clone(), binding]);
+}
+
+#[test]
 fn an_agent_is_granted_what_it_needs_and_nothing_else() {
     let documents = documents(include_str!("../../../deploy/agent/rbac.yaml"));
     assert_eq!(granted(&documents), rights_on_one_node().iter().map(row).collect());

@@ -1,0 +1,190 @@
+//! `spot-fleet create`: looks at everything, asks for what is missing of the pool, and waits until its nodes are Ready.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use jiff::Timestamp;
+use spot_aws::fleet::{Change, Existing, Launch, NodePool, difference};
+use spot_core::error::chain;
+use spot_core::pool::Outcome;
+use tracing::debug;
+
+use super::cli::{Arguments, CreateArgs};
+use super::plan;
+use super::work::{Cloud, Held, Task, Work, finished, settings, until_told};
+use crate::cli::Environment;
+use crate::exit::{Exit, Fault};
+use crate::output;
+use crate::pool::PoolFile;
+use crate::run::fault;
+use crate::settings::Own;
+
+/// How often a fleet is asked what it says of itself: EC2 tells it some seconds late anyway.
+const LISTEN: Duration = Duration::from_secs(10);
+/// How old may be what a fleet said, where it was created before.
+const LOOK_BACK: Duration = Duration::from_mins(10);
+
+/// Creates the pool.
+pub(super) fn create(args: &CreateArgs, arguments: &Arguments, environment: &Environment) -> Result<Exit, Fault> {
+    let path = &args.pool.file;
+    let file = PoolFile::read(path).map_err(Fault::usage)?;
+    until_told(arguments, environment, async |work| {
+        let cloud = work.cloud(&file).await?;
+        let launch = looked_at(work, &cloud).await?;
+        let existing = existing(work, &cloud, &file).await?;
+        let changes = difference(&file.pool, &launch, &existing);
+        not_replaced(&changes, path)?;
+        if args.dry_run {
+            output::result(&plan::changes(&changes, path))?;
+            return Ok(Exit::Orderly);
+        }
+        let mut settings = settings(&file, &Own::of(environment));
+        settings.ready_timeout = args.timeout.unwrap_or(settings.ready_timeout);
+        let task = Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods: false };
+        let exit = work.holding(task, async |held| created(work, held, &cloud, &file, &launch, args).await).await?;
+        Ok(exit.unwrap_or(Exit::Orderly))
+    })
+}
+
+async fn created(
+    work: &Work<'_>,
+    held: &Held,
+    cloud: &Cloud,
+    file: &PoolFile,
+    launch: &Launch,
+    args: &CreateArgs,
+) -> Result<Exit, Fault> {
+    // Again, now that nobody else changes it.
+    let existing = existing(work, cloud, file).await?;
+    not_replaced(&difference(&file.pool, launch, &existing), &args.pool.file)?;
+    let target = file.pool.target_capacity;
+    let since = work.clock.now();
+    let ensured = cloud.pool.ensure(launch, target, target, &held.permit()).await.context("can't create the pool")?;
+    let wanted = existing.current(&launch.hash).map_or(target, |fleet| fleet.target);
+    if ensured.created {
+        work.shown.say(&format!("fleet {} was requested, and wants {wanted} units", ensured.fleet));
+    } else if wanted != target {
+        work.shown.say(&format!(
+            "fleet {} is there and wants {wanted} units; the file says {target}: `spot-fleet scale` brings that about",
+            ensured.fleet
+        ));
+    }
+    if args.no_wait {
+        output::result(&format!("fleet {} wants {wanted} units; nobody waits for its nodes\n", ensured.fleet))?;
+        return Ok(Exit::Orderly);
+    }
+    let since = if ensured.created { since } else { since - LOOK_BACK };
+    let fleet = Listened { work, pool: &cloud.pool, fleet: &ensured.fleet, since, heard: Mutex::default() };
+    let report = tokio::select! {
+        report = held.pools.await_ready(wanted, &work.stop) => report.map_err(fault)?,
+        never = fleet.listen() => match never {},
+    };
+    let ended = finished(work, held, &report, false).await;
+    match report.outcome {
+        Outcome::NotReady(_) => ended.map_err(|fault| fleet.because(fault)),
+        _ => ended,
+    }
+}
+
+/// What the pool asks for, once everything was looked at that can be without effect.
+///
+/// # Errors
+/// Says what is not as the pool needs it, a line for each, with the remedy.
+pub(super) async fn looked_at(work: &Work<'_>, cloud: &Cloud) -> Result<Launch, Fault> {
+    let findings = cloud.pool.check(work.by()).await;
+    let mut troubles = Vec::new();
+    for finding in &findings {
+        if let Err(trouble) = &finding.outcome {
+            let line = format!("{}: {}", finding.what, chain(trouble));
+            work.shown.say(&line);
+            troubles.push(line);
+        }
+    }
+    match troubles.len() {
+        0 => Ok(cloud.pool.launch(work.by()).await.context("can't tell what the pool asks for")?),
+        1 => Err(Fault::failed(anyhow!("one thing is not as the pool needs it, see above; nothing was touched"))),
+        several => Err(Fault::failed(anyhow!(
+            "{several} things are not as the pool needs them, see above; nothing was touched"
+        ))),
+    }
+}
+
+/// What there is of the pool.
+///
+/// # Errors
+/// When that can't be asked, or something bears the pool's name that is not its own.
+pub(super) async fn existing(work: &Work<'_>, cloud: &Cloud, file: &PoolFile) -> Result<Existing, Fault> {
+    let existing = cloud.pool.existing(work.by()).await.context("can't ask what exists of the pool")?;
+    // What is somebody else's is told whatever the AMI says.
+    let changes = difference(&file.pool, &Launch::of(&file.pool, ""), &existing);
+    match changes.iter().find(|change| matches!(change, Change::Foreign { .. })) {
+        Some(foreign) => Err(Fault::failed(anyhow!("{foreign}; nothing was touched"))),
+        None => Ok(existing),
+    }
+}
+
+/// Refuses to create beside a fleet of another file.
+fn not_replaced(changes: &[Change], path: &Path) -> Result<(), Fault> {
+    match changes.iter().find(|change| matches!(change, Change::Replace { .. })) {
+        Some(replace) => Err(Fault::failed(anyhow!(
+            "the pool is there with another file: `spot-fleet roll {}` would {replace}; nothing was touched",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What the fleet says of itself while its machines are waited for.
+struct Listened<'a> {
+    work: &'a Work<'a>,
+    pool: &'a NodePool,
+    fleet: &'a str,
+    since: Timestamp,
+    /// What it means, in the order in which it was said.
+    heard: Mutex<Vec<&'static str>>,
+}
+
+impl Listened<'_> {
+    /// Says what is wrong, each thing once.
+    async fn listen(&self) -> Infallible {
+        let clock = &self.work.clock;
+        loop {
+            match self.pool.history(self.fleet, self.since, self.work.by()).await {
+                Ok(events) => {
+                    for event in events {
+                        let Some(explained) = event.explained else { continue };
+                        if self.is_news(explained) {
+                            self.work.shown.say(&format!("fleet {}: {explained} ({})", self.fleet, event.words));
+                        }
+                    }
+                }
+                // What is wrong shows in the count, too.
+                Err(error) => debug!(error = chain(&error), "the fleet's history can't be read"),
+            }
+            clock.sleep_until(clock.instant() + LISTEN).await;
+        }
+    }
+
+    fn is_news(&self, explained: &'static str) -> bool {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = !heard.contains(&explained);
+        if is_news {
+            heard.push(explained);
+        }
+        is_news
+    }
+
+    /// The fault, with what the fleet said.
+    fn because(&self, fault: Fault) -> Fault {
+        let heard: BTreeSet<_> = self.heard.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        if heard.is_empty() {
+            return fault;
+        }
+        let heard: Vec<_> = heard.into_iter().collect();
+        Fault { error: anyhow!("{}; the fleet says: {}", fault.error, heard.join("; and: ")), ..fault }
+    }
+}

@@ -1,0 +1,123 @@
+//! `spot-fleet plan`: what a pool's file asks for, and what is other than that; nothing is changed.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use serde_json::Value;
+use spot_aws::fleet::{Change, Launch, difference};
+
+use super::cli::{Arguments, PlanArgs};
+use super::work::{Work, until_told};
+use crate::cli::{Environment, Output};
+use crate::exit::{Exit, Fault};
+use crate::output;
+use crate::pool::PoolFile;
+
+/// What stands for the name of an AMI's root device where nobody is asked.
+const AS_IMAGE_SAYS: &str = "as the AMI says";
+
+/// What a pool's file comes to.
+#[derive(Debug, Serialize)]
+struct Plan {
+    /// What is other; none: nobody was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Vec<Change>>,
+    /// The command that brings it about, if one does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<&'static str>,
+    /// What is asked for.
+    launch: Launch,
+    /// Every key in force, with defaults.
+    file: Value,
+}
+
+/// Shows what differs.
+pub(super) fn plan(args: &PlanArgs, arguments: &Arguments, environment: &Environment) -> Result<Exit, Fault> {
+    let path = &args.pool.file;
+    let file = PoolFile::read(path).map_err(Fault::usage)?;
+    if args.offline {
+        let launch = Launch::of(&file.pool, file.pool.root_volume.device.as_deref().unwrap_or(AS_IMAGE_SAYS));
+        return print(&Plan { changes: None, command: None, launch, file: file.to_json() }, &file, args);
+    }
+    until_told(arguments, environment, async |work| {
+        let plan = seen(work, &file).await?;
+        print(&plan, &file, args)
+    })
+}
+
+async fn seen(work: &Work<'_>, file: &PoolFile) -> Result<Plan, Fault> {
+    let cloud = work.cloud(file).await?;
+    let launch = cloud.pool.launch(work.by()).await.context("can't tell what the pool asks for")?;
+    let existing = cloud.pool.existing(work.by()).await.context("can't ask what exists of the pool")?;
+    let changes = difference(&file.pool, &launch, &existing);
+    Ok(Plan { command: command(&changes), changes: Some(changes), launch, file: file.to_json() })
+}
+
+fn print(plan: &Plan, file: &PoolFile, args: &PlanArgs) -> Result<Exit, Fault> {
+    let printed = match args.output {
+        Output::Json => format!("{}\n", serde_json::to_string(plan).context("can't write JSON")?),
+        Output::Text => text(plan, file, &args.pool.file)?,
+    };
+    output::result(&printed)?;
+    let would_change = plan.changes.as_ref().is_some_and(|changes| !changes.is_empty());
+    Ok(if would_change { Exit::more_to_do(args.detailed_exit_code) } else { Exit::Orderly })
+}
+
+/// The command that brings all of it about: what is replaced is rolled, whatever else is to be done.
+fn command(changes: &[Change]) -> Option<&'static str> {
+    let of = |change: &Change| match change {
+        Change::Foreign { .. } => None,
+        Change::Replace { .. } => Some("roll"),
+        Change::CreateTemplate { .. } | Change::AddVersion { .. } | Change::RequestFleet { .. } => Some("create"),
+        Change::Scale { .. } | Change::Retire { .. } => Some("scale"),
+    };
+    let commands: Vec<_> = changes.iter().map(of).collect();
+    if commands.contains(&None) {
+        return None;
+    }
+    ["roll", "create", "scale"].into_iter().find(|command| commands.contains(&Some(*command)))
+}
+
+fn text(plan: &Plan, file: &PoolFile, path: &Path) -> Result<String, Fault> {
+    let Plan { changes: found, command: _, launch, file: _ } = plan;
+    let pool = &file.pool;
+    let mut text = format!(
+        "Pool {} of cluster {}: {} units, never below {} (file {}).\n",
+        pool.name, pool.cluster, pool.target_capacity, pool.min_capacity, launch.hash
+    );
+    match found.as_deref() {
+        None => {
+            let asked = serde_saphyr::to_string(launch).context("can't write YAML")?;
+            section(&mut text, "Nobody was asked. For a new pool this would be sent:", asked.lines());
+        }
+        Some(found) => text = format!("{text}\n{}", changes(found, path)),
+    }
+    if !launch.notes.is_empty() {
+        section(&mut text, "To be noted:", launch.notes.iter());
+    }
+    section(&mut text, "In force, with defaults:", file.to_yaml().lines());
+    Ok(text)
+}
+
+/// What would change, and the command for it.
+pub(super) fn changes(changes: &[Change], path: &Path) -> String {
+    if changes.is_empty() {
+        return "Nothing would change.\n".to_owned();
+    }
+    let next = match command(changes) {
+        Some(command) => format!("`spot-fleet {command} {}` brings it about.", path.display()),
+        None => "Nothing is done until that is out of the way.".to_owned(),
+    };
+    let lines: Vec<_> = changes.iter().map(|change| format!("  {change}\n")).collect();
+    format!("What would change:\n{}{next}\n", lines.concat())
+}
+
+fn section(text: &mut String, title: &str, lines: impl Iterator<Item = impl std::fmt::Display>) {
+    // Writing into a String has no way to fail.
+    let _written = writeln!(text, "\n{title}");
+    for line in lines {
+        let _written = writeln!(text, "  {line}");
+    }
+}

@@ -1,0 +1,127 @@
+//! `spot-fleet status`: a pool's fleets, machines and nodes side by side, what they cost, and what disagrees.
+
+mod disagreement;
+mod seen;
+mod table;
+
+use std::fs;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use spot_aws::fleet::Prices;
+use spot_core::ports::{Cluster as _, Scope};
+
+use self::seen::Seen;
+use super::cli::{Arguments, StatusArgs};
+use super::work::until_told;
+use crate::cli::{Environment, Output};
+use crate::connection::Connection;
+use crate::exit::{Exit, Fault};
+use crate::output;
+use crate::pool::PoolFile;
+
+/// A pool as it is.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    pool: String,
+    cluster: String,
+    capacity: Capacity,
+    fleets: Vec<FleetRow>,
+    machines: Vec<MachineRow>,
+    /// What all machines cost, as far as that is known of each.
+    cost: Cost,
+    /// What is not as it should be, and the remedy.
+    disagreements: Vec<String>,
+}
+
+/// In units.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Capacity {
+    /// What the fleets want.
+    target: u32,
+    /// What they have, by EC2's word.
+    fulfilled: u32,
+    /// What of it is a Node.
+    joined: u32,
+    /// What of that takes pods.
+    ready: u32,
+    /// What the file wants.
+    file: u32,
+    /// Below this it is never scaled.
+    floor: u32,
+}
+
+/// A fleet.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FleetRow {
+    id: String,
+    state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    activity: Option<String>,
+    target: u32,
+    fulfilled: u32,
+    /// Whether it is what the file asks for.
+    current: bool,
+}
+
+/// A machine, and the Node that it is.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MachineRow {
+    instance: String,
+    fleet: String,
+    instance_type: String,
+    zone: String,
+    state: String,
+    weight: Option<u32>,
+    node: Option<String>,
+    ready: bool,
+    #[serde(flatten)]
+    cost: Cost,
+}
+
+/// In dollars an hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Cost {
+    spot: Option<f64>,
+    on_demand: Option<f64>,
+    /// The part of the on-demand price that is not paid.
+    saving: Option<f64>,
+}
+
+/// Shows how the pool is.
+pub(super) fn status(args: &StatusArgs, arguments: &Arguments, environment: &Environment) -> Result<Exit, Fault> {
+    let file = PoolFile::read(&args.pool.file).map_err(Fault::usage)?;
+    let prices = prices(args).map_err(Fault::usage)?;
+    until_told(arguments, environment, async |work| {
+        let cloud = work.cloud(&file).await?;
+        let connection = Connection::open(&args.access, environment, &file.state).await?;
+        let existing = cloud.pool.existing(work.by()).await.context("can't ask what exists of the pool")?;
+        let members = cloud.pool.members(work.by()).await.context("can't ask for the pool's machines")?;
+        let live = connection.cluster.open(Scope::Cluster, work.by()).await.context("can't read the cluster")?;
+        let view = live.view();
+        let seen = Seen { file: &file, existing: &existing, members: &members, nodes: view.nodes(), prices: &prices };
+        let status = Status::of(&seen);
+        output::result(&match args.output {
+            Output::Text => table::text(&status),
+            Output::Json => format!("{}\n", serde_json::to_string(&status).context("can't write JSON")?),
+        })?;
+        Ok(Exit::Orderly)
+    })
+}
+
+/// The table that counts.
+fn prices(args: &StatusArgs) -> anyhow::Result<Prices> {
+    let Some(path) = &args.prices else { return Ok(Prices::shipped()) };
+    let name = path.display();
+    let text =
+        fs::read_to_string(path).with_context(|| format!("can't read the prices {name}: name a file that exists"))?;
+    Prices::parse(&text).with_context(|| format!("the prices {name} are refused"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! What disagrees between a pool's file, its fleets, their machines and the Nodes; each with what helps.
+
+use spot_core::node::ClaimAnnotation;
+
+use super::FleetRow;
+use super::seen::{Seen, instance};
+
+/// All of it, in words.
+pub(super) fn disagreements(seen: &Seen<'_>, fleets: &[FleetRow]) -> Vec<String> {
+    let mut found = foreign(seen);
+    found.extend(of_fleets(seen, fleets));
+    found.extend(of_machines(seen));
+    found.extend(of_nodes(seen));
+    found
+}
+
+fn foreign(seen: &Seen<'_>) -> Vec<String> {
+    let template = seen.existing.template.iter().filter(|template| !template.ours);
+    let fleets = seen.existing.fleets.iter().filter(|fleet| !fleet.ours && !fleet.is_gone());
+    let ids = template.map(|template| &template.id).chain(fleets.map(|fleet| &fleet.id));
+    ids.map(|id| format!("{id} bears the pool's name, but not its tags: delete it, or give the pool another name"))
+        .collect()
+}
+
+fn of_fleets(seen: &Seen<'_>, fleets: &[FleetRow]) -> Vec<String> {
+    let wanted = seen.file.pool.target_capacity;
+    let mut found = Vec::new();
+    if !fleets.iter().any(|fleet| fleet.current) {
+        found.push("no fleet is what the file asks for: `spot-fleet plan` says what would change".to_owned());
+    }
+    let is_alone = fleets.len() == 1;
+    for FleetRow { id, target, fulfilled, current, .. } in fleets {
+        if !current {
+            found.push(format!("fleet {id} is not what the file asks for: `spot-fleet roll` takes its place"));
+            continue;
+        }
+        if is_alone && *target != wanted {
+            found.push(format!(
+                "fleet {id} wants {target} units, and the file {wanted}: somebody scaled it; `spot-fleet scale`, or the \
+                 file, makes them agree"
+            ));
+        }
+        if fulfilled > target {
+            found.push(format!(
+                "fleet {id} has {} units more than it wants: `spot-fleet scale` retires them, as far as weights allow",
+                fulfilled - target
+            ));
+        } else if fulfilled < target {
+            found.push(format!("fleet {id} lacks {} units that it wants", target - fulfilled));
+        }
+    }
+    let settling = seen.existing.fleets.iter().filter(|fleet| fleet.ours && !fleet.has_ended && !fleet.is_settled);
+    found.extend(settling.map(|fleet| format!("fleet {} is being changed: wait", fleet.id)));
+    found
+}
+
+fn of_machines(seen: &Seen<'_>) -> Vec<String> {
+    let nodeless = seen.members.iter().filter(|member| seen.node(member).is_none());
+    let words = nodeless.map(|member| {
+        format!(
+            "{} ({}, launched {}) is no Node: look at its user data, its role's mapping and its security groups",
+            member.instance, member.state, member.launched
+        )
+    });
+    words.collect()
+}
+
+fn of_nodes(seen: &Seen<'_>) -> Vec<String> {
+    let mut found = Vec::new();
+    for node in seen.labelled() {
+        let name = &node.name;
+        let instance = instance(node);
+        let is_member = |instance: &String| seen.members.iter().any(|member| member.instance == *instance);
+        match &instance {
+            Some(instance) if is_member(instance) => {}
+            Some(instance) => found.push(format!(
+                "node {name} says to be the pool's, and its machine {instance} is none of the pool's: it is gone, or was \
+                 labelled by hand"
+            )),
+            None => found.push(format!("node {name} says to be the pool's, and names no machine")),
+        }
+        match &node.claim {
+            ClaimAnnotation::Valid(claim) => {
+                found.push(format!("node {name} is being retired by {} since {}", claim.owner, claim.since));
+            }
+            ClaimAnnotation::Unreadable(why) => {
+                found.push(format!(
+                    "node {name} bears a record that can't be read ({why}): `spot-migrator release {name}`"
+                ));
+            }
+            ClaimAnnotation::Absent => {}
+        }
+    }
+    found
+}

@@ -1,0 +1,126 @@
+//! From what was seen in cloud and cluster to how the pool is.
+
+use std::sync::Arc;
+
+use spot_aws::ProviderId;
+use spot_aws::fleet::{Existing, PoolMember, Prices, tag};
+use spot_core::node::{NodeSnapshot, Readiness};
+
+use super::disagreement::disagreements;
+use super::{Capacity, Cost, FleetRow, MachineRow, Status};
+use crate::pool::PoolFile;
+
+/// What was seen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen<'a> {
+    pub(super) file: &'a PoolFile,
+    pub(super) existing: &'a Existing,
+    pub(super) members: &'a [PoolMember],
+    pub(super) nodes: &'a [Arc<NodeSnapshot>],
+    pub(super) prices: &'a Prices,
+}
+
+impl Status {
+    pub(super) fn of(seen: &Seen<'_>) -> Self {
+        let machines: Vec<_> = seen.members.iter().map(|member| seen.machine(member)).collect();
+        let fleets = seen.fleets();
+        let units =
+            |counts: &dyn Fn(&&MachineRow) -> bool| sum(machines.iter().filter(counts).filter_map(|row| row.weight));
+        let pool = &seen.file.pool;
+        let capacity = Capacity {
+            target: sum(fleets.iter().map(|fleet| fleet.target)),
+            fulfilled: sum(fleets.iter().map(|fleet| fleet.fulfilled)),
+            joined: units(&|row| row.node.is_some()),
+            ready: units(&|row| row.ready),
+            file: pool.target_capacity,
+            floor: pool.min_capacity,
+        };
+        Self {
+            pool: pool.name.clone(),
+            cluster: pool.cluster.clone(),
+            disagreements: disagreements(seen, &fleets),
+            cost: Cost::of_all(machines.iter().map(|row| row.cost)),
+            capacity,
+            fleets,
+            machines,
+        }
+    }
+}
+
+impl<'a> Seen<'a> {
+    /// The pool's fleets that have or launch machines.
+    fn fleets(&self) -> Vec<FleetRow> {
+        let current = self.existing.current(&self.file.pool.hash()).map(|fleet| &fleet.id);
+        let there = self.existing.fleets.iter().filter(|fleet| fleet.ours && !fleet.is_gone());
+        let row = |fleet: &spot_aws::fleet::ExistingFleet| FleetRow {
+            id: fleet.id.clone(),
+            state: fleet.state.clone(),
+            activity: fleet.activity.clone(),
+            target: if fleet.has_ended { 0 } else { fleet.target },
+            fulfilled: fleet.fulfilled,
+            current: Some(&fleet.id) == current,
+        };
+        there.map(row).collect()
+    }
+
+    /// The Node that is this machine.
+    pub(super) fn node(&self, member: &PoolMember) -> Option<&'a NodeSnapshot> {
+        self.nodes.iter().map(|node| &**node).find(|node| instance(node).as_deref() == Some(&*member.instance))
+    }
+
+    /// The Nodes that bear the pool's label.
+    pub(super) fn labelled(&self) -> impl Iterator<Item = &'a NodeSnapshot> {
+        let pool = self.file.pool.name.clone();
+        self.nodes
+            .iter()
+            .map(|node| &**node)
+            .filter(move |node| node.labels.get(tag::POOL).is_some_and(|of| *of == *pool))
+    }
+
+    fn machine(&self, member: &PoolMember) -> MachineRow {
+        let node = self.node(member);
+        let region = self.file.region.as_deref().unwrap_or_else(|| region(&member.zone));
+        MachineRow {
+            instance: member.instance.clone(),
+            fleet: member.fleet.clone(),
+            instance_type: member.instance_type.clone(),
+            zone: member.zone.clone(),
+            state: member.state.clone(),
+            weight: member.weight,
+            node: node.map(|node| node.name.to_string()),
+            ready: node.is_some_and(|node| node.readiness == Readiness::Ready && !node.unschedulable),
+            cost: Cost::of(member.price, self.prices.on_demand(region, &member.instance_type)),
+        }
+    }
+}
+
+impl Cost {
+    fn of(spot: Option<f64>, on_demand: Option<f64>) -> Self {
+        let saving = spot.zip(on_demand).map(|(spot, on_demand)| 1.0 - spot / on_demand);
+        Self { spot, on_demand, saving }
+    }
+
+    /// Of those alone of which both prices are known: otherwise the saving would be of different machines.
+    fn of_all(costs: impl Iterator<Item = Self>) -> Self {
+        let known: Vec<_> = costs.filter_map(|cost| cost.spot.zip(cost.on_demand)).collect();
+        if known.is_empty() {
+            return Self::default();
+        }
+        let (spot, on_demand) = known.iter().fold((0.0, 0.0), |(a, b), (spot, on_demand)| (a + spot, b + on_demand));
+        Self::of(Some(spot), Some(on_demand))
+    }
+}
+
+/// The instance that a Node names.
+pub(super) fn instance(node: &NodeSnapshot) -> Option<String> {
+    ProviderId::parse(&node.provider_id).ok().map(|id| id.instance_id().to_owned())
+}
+
+/// The region of a zone: `eu-west-1` of `eu-west-1a`. Of a local zone, of which no price is known, it is none.
+fn region(zone: &str) -> &str {
+    zone.trim_end_matches(|letter: char| letter.is_ascii_lowercase())
+}
+
+fn sum(units: impl Iterator<Item = u32>) -> u32 {
+    units.fold(0, u32::saturating_add)
+}

@@ -1,0 +1,272 @@
+//! What the commands have in common: the runtime and the signals, the pool in the cloud, and the lease under which it is
+//! changed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use spot_aws::fleet::NodePool;
+use spot_aws::{Aws, AwsSettings, Identity};
+use spot_core::budget::Budgets;
+use spot_core::capacity::CapacityLabels;
+use spot_core::drain::plan::DrainRules;
+use spot_core::error::RunError;
+use spot_core::judge::Policy;
+use spot_core::pool::{Outcome, PoolCapacity, Pools, Report, Settings};
+use spot_core::ports::{Clock, CloudProvider, Cluster, Instant, Observer, Ports, Write};
+use spot_core::retire::RetireSettings;
+use spot_core::stop::Stop;
+use spot_kube::preflight::Features;
+use spot_kube::{Events, EventsWorker, Right, TokioClock};
+use tokio::runtime;
+use tracing::warn;
+
+use super::cli::Arguments;
+use super::progress::Shown;
+use super::report;
+use crate::cli::{AccessArgs, Environment};
+use crate::connection::{self, Connection};
+use crate::exit::{Exit, Fault};
+use crate::http::Readiness;
+use crate::leadership::{self, Election};
+use crate::log::Log;
+use crate::observers::Observers;
+use crate::output;
+use crate::pool::PoolFile;
+use crate::provider::asks_metadata_service;
+use crate::rights::NeededBy;
+use crate::run::beside::Beside;
+use crate::run::{because, fault};
+use crate::settings::Own;
+use crate::signals::Signals;
+use crate::telemetry;
+
+/// How long one round of questions to the cloud may take: a fleet's history and a pool's machines have pages.
+const ROUND: Duration = Duration::from_mins(2);
+/// How long it may take to ask for templates and a fleet: a fleet is told of only some time after it was asked for.
+const REQUEST: Duration = Duration::from_mins(5);
+/// How long an orderly end may take.
+const GRACE: Duration = Duration::from_secs(30);
+/// How long names that are being looked up, or a question that nobody answers, may hold up the end of the process.
+const LAST_LOOKUPS: Duration = Duration::from_millis(100);
+
+/// A command at work.
+pub(super) struct Work<'a> {
+    pub(super) environment: &'a Environment,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) stop: Stop,
+    pub(super) shown: Arc<Shown>,
+    is_verbose: bool,
+}
+
+/// A pool in the cloud.
+pub(super) struct Cloud {
+    aws: Arc<Aws>,
+    pub(super) pool: NodePool,
+}
+
+/// A pool under our lease.
+pub(super) struct Held {
+    pub(super) pools: Pools,
+    ports: Ports,
+}
+
+/// What a command is to do under the lease, and by which rules.
+pub(super) struct Task<'a> {
+    pub(super) file: &'a PoolFile,
+    pub(super) access: &'a AccessArgs,
+    pub(super) cloud: &'a Cloud,
+    pub(super) settings: Settings,
+    /// Whether pods are deleted that may not be evicted.
+    pub(super) deletes_pods: bool,
+}
+
+/// Does a command's work on a runtime of its own, until it is done or told to end.
+pub(super) fn until_told(
+    arguments: &Arguments,
+    environment: &Environment,
+    work: impl AsyncFnOnce(&Work<'_>) -> Result<Exit, Fault>,
+) -> Result<Exit, Fault> {
+    telemetry::start(arguments.log())?;
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.context("can't start the runtime")?;
+    let ended = runtime.block_on(async {
+        let mut signals = Signals::catch()?;
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let is_verbose = arguments.verbose > 0;
+        let shown = Arc::new(Shown::new(output::is_watched() && !is_verbose));
+        let command = Work { environment, clock, stop: Stop::default(), shown, is_verbose };
+        tokio::select! {
+            ended = work(&command) => ended,
+            why = signals.hurry(&command.stop, ("its time", GRACE)) => Err(Fault::failed(why)),
+        }
+    });
+    runtime.shutdown_timeout(LAST_LOOKUPS);
+    ended
+}
+
+impl Work<'_> {
+    /// When a round of questions that begins now has to be over.
+    pub(super) fn by(&self) -> Instant {
+        self.clock.instant() + ROUND
+    }
+
+    /// The pool in the cloud. No API is called yet.
+    ///
+    /// # Errors
+    /// When nobody says in which region it is.
+    pub(super) async fn cloud(&self, file: &PoolFile) -> Result<Cloud, Fault> {
+        let settings = AwsSettings {
+            region: file.region.clone(),
+            endpoint_url: file.endpoint_url.clone(),
+            cluster_name: file.pool.cluster.clone(),
+            require_cluster_tag: true,
+            identity: Identity::Name,
+            labels: CapacityLabels::default(),
+            load_balancer: (file.load_balancer.drain, file.load_balancer.drain_max),
+            instance_metadata: asks_metadata_service(self.environment),
+        };
+        let aws = Aws::connect(settings, Arc::clone(&self.clock), None).await;
+        let aws = aws.context("the pool file is refused: region").map_err(Fault::usage)?;
+        let aws = Arc::new(aws);
+        Ok(Cloud { pool: NodePool::new(Arc::clone(&aws), file.pool.clone()), aws })
+    }
+
+    /// Works on the pool under its lease, with every right that this needs; none: told to stop before.
+    ///
+    /// # Errors
+    /// When the cluster can't be reached, a right is missing, another command works on the pool, or the work fails.
+    pub(super) async fn holding<T>(
+        &self,
+        task: Task<'_>,
+        work: impl AsyncFnOnce(&Held) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        let Task { file, access, cloud, settings, deletes_pods } = task;
+        let connection = Connection::open(access, self.environment, &file.state).await?;
+        let namespace = connection.namespace()?;
+        let name = file.leader_election.enabled.then(|| file.lease_name());
+        let Some(with_events) = self.preflight(&connection, name.clone(), deletes_pods).await? else { return Ok(None) };
+        let shown: Arc<dyn Observer> =
+            if self.is_verbose { Arc::new(Log::default()) } else { Arc::clone(&self.shown) as Arc<dyn Observer> };
+        let mut observers = Observers::default().and(shown);
+        let mut beside = Beside::default();
+        if with_events {
+            let clock = Arc::clone(&connection.clock);
+            let (events, worker) =
+                Events::new(connection.client.clone(), clock, format!("spot-fleet-{}", file.pool.name));
+            observers = observers.and(Arc::new(events));
+            beside.events = Some(tokio::spawn(EventsWorker::run(worker)));
+        }
+        let lease = name.map(|name| leadership::lease(&file.leader_election, &name, namespace, self.environment, true));
+        let election = Election {
+            access,
+            environment: self.environment,
+            clock: &connection.clock,
+            lease: lease.as_ref(),
+            patience: lease.as_ref().map(leadership::patience),
+        };
+        let Some(lead) = election.win(&Readiness::default(), &self.stop).await? else { return Ok(None) };
+        let ports = Ports {
+            cluster: Arc::clone(&connection.cluster) as Arc<dyn Cluster>,
+            cloud: Arc::clone(&cloud.aws) as Arc<dyn CloudProvider>,
+            clock: Arc::clone(&connection.clock),
+            observer: Arc::new(observers),
+            leadership: lead.leadership(),
+        };
+        let leadership = lead.leadership();
+        let capacity = Arc::new(cloud.pool.clone()) as Arc<dyn PoolCapacity>;
+        let pools = Pools::new(ports.clone(), capacity, file.pool.name.clone(), settings);
+        let held = Held { pools, ports };
+        let ended = tokio::select! {
+            biased;
+            () = leadership.lost() => Err(fault(RunError::LostLeadership)),
+            ended = work(&held) => ended,
+            died = beside.first_to_die(&self.stop) => Err(Fault::failed(died)),
+        };
+        // The publisher of Events ends with its last observer.
+        drop(held);
+        self.shown.end();
+        let lost = lead.end().await?;
+        if lost.is_some() {
+            beside.fall_silent();
+        }
+        beside.end().await;
+        ended.map(Some).map_err(|fault| because(fault, lost))
+    }
+
+    /// Whether Events may be published; none: told to stop before the API server answered.
+    async fn preflight(
+        &self,
+        connection: &Connection,
+        lease: Option<String>,
+        deletes_pods: bool,
+    ) -> Result<Option<bool>, Fault> {
+        let features = Features { retire: true, delete_pods: deletes_pods, events: true, lease };
+        let missing = tokio::select! {
+            missing = connection.missing_rights(&features, Duration::ZERO) => missing?,
+            () = self.stop.wait() => return Ok(None),
+        };
+        let is_for_events = |right: &Right| NeededBy::of(right) == NeededBy::Events;
+        let (for_events, needed): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_for_events);
+        connection::need_with(&needed, |right| match NeededBy::of(right) {
+            NeededBy::Interruption => NeededBy::Interruption.remedy(),
+            NeededBy::Everything | NeededBy::Migration | NeededBy::Events => {
+                "grant what `deploy/rbac-fleet.yaml` grants"
+            }
+        })?;
+        for right in &for_events {
+            warn!(%right, "a right is missing: no Kubernetes Events are published");
+        }
+        Ok(Some(for_events.is_empty()))
+    }
+}
+
+impl Held {
+    /// A permit to ask for templates and a fleet now.
+    pub(super) fn permit(&self) -> Write {
+        self.ports.permit(self.ports.clock.instant() + REQUEST)
+    }
+}
+
+/// Says what became of the work, and how the process ends for it; `detailed` tells "more to do" apart.
+///
+/// # Errors
+/// When it failed.
+pub(super) async fn finished(work: &Work<'_>, held: &Held, report: &Report, detailed: bool) -> Result<Exit, Fault> {
+    work.shown.end();
+    let mut text = report::text(report);
+    if matches!(report.outcome, Outcome::Blocked(_)) {
+        text.push_str(&report::remedies(&held.pools.judged().await.map_err(fault)?));
+    }
+    output::result(&text)?;
+    report::exit(report, detailed)
+}
+
+/// The core's settings for this file.
+pub(super) fn settings(file: &PoolFile, own: &Own) -> Settings {
+    let drain = DrainRules {
+        force: file.drain.force,
+        delete_empty_dir_data: file.drain.delete_empty_dir_data,
+        pod_grace: file.drain.pod_grace_period,
+    };
+    Settings {
+        policy: Policy {
+            budgets: Budgets::default(),
+            drain,
+            drain_timeout: Some(file.drain.timeout),
+            own_node: own.node.clone(),
+            own_pod: own.pod.clone(),
+            ..Policy::default()
+        },
+        retire: RetireSettings {
+            drain_timeout: file.drain.timeout,
+            load_balancer: (file.load_balancer.drain, file.load_balancer.drain_max),
+            node_gone_timeout: file.node_gone.timeout,
+            delete_node_object: file.node_gone.delete_node_object,
+            ..RetireSettings::default()
+        },
+        settle_timeout: file.settle_timeout,
+        ready_timeout: file.ready_timeout,
+        floor: file.pool.min_capacity,
+    }
+}
