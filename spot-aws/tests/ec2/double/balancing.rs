@@ -10,10 +10,14 @@ const PORT: u16 = 80;
 
 pub(crate) fn answer(state: &mut State, request: &Request) -> Result<Answer, Refusal> {
     match request.name.as_str() {
-        "DescribeTargetGroups" => Ok(page(&state.target_groups, state.page, request, "TargetGroups", |arn, group| {
-            let kind = if group.of_addresses { "ip" } else { "instance" };
-            tag("TargetGroupArn", arn) + &tag("TargetType", kind)
-        })),
+        "DescribeTargetGroups" => {
+            let asked = request.params.list("TargetGroupArns");
+            let all = named(&state.target_groups, &asked, "TargetGroupNotFound")?;
+            Ok(page(&all, state.page, request, "TargetGroups", |arn, group| {
+                let kind = if group.of_addresses { "ip" } else { "instance" };
+                tag("TargetGroupArn", arn) + &tag("TargetType", kind) + &vpc("VpcId", group)
+            }))
+        }
         "DescribeTags" => {
             let arns = request.params.list("ResourceArns");
             tags(&state.target_groups, &arns, "ResourceArn", "TargetGroupNotFound").map(|tags| request.query(&tags))
@@ -28,8 +32,9 @@ pub(crate) fn answer(state: &mut State, request: &Request) -> Result<Answer, Ref
 pub(crate) fn answer_classic(state: &mut State, request: &Request) -> Result<Answer, Refusal> {
     match request.name.as_str() {
         "DescribeLoadBalancers" => {
-            Ok(page(&state.classic, state.page, request, "LoadBalancerDescriptions", |name, _| {
-                tag("LoadBalancerName", name)
+            let all = named(&state.classic, &request.params.list("LoadBalancerNames"), "LoadBalancerNotFound")?;
+            Ok(page(&all, state.page, request, "LoadBalancerDescriptions", |name, balancer| {
+                tag("LoadBalancerName", name) + &vpc("VPCId", balancer)
             }))
         }
         "DescribeTags" => {
@@ -61,8 +66,24 @@ pub(crate) fn answer_classic(state: &mut State, request: &Request) -> Result<Ans
     }
 }
 
+/// Those that are named, or all. One that is not there fails the whole call.
+fn named<'a>(
+    all: &'a BTreeMap<String, Balancer>,
+    names: &[String],
+    code: &str,
+) -> Result<BTreeMap<&'a String, &'a Balancer>, Refusal> {
+    if let Some(unknown) = names.iter().find(|name| !all.contains_key(*name)) {
+        return Err(Refusal::new(400, code, format!("{unknown} does not exist")));
+    }
+    Ok(all.iter().filter(|(name, _)| names.is_empty() || names.contains(name)).collect())
+}
+
+fn vpc(key: &str, balancer: &Balancer) -> String {
+    if balancer.vpc.is_empty() { String::new() } else { tag(key, &balancer.vpc) }
+}
+
 fn page(
-    all: &BTreeMap<String, Balancer>,
+    all: &BTreeMap<&String, &Balancer>,
     size: usize,
     request: &Request,
     name: &str,
