@@ -5,6 +5,8 @@
 
 mod file;
 #[cfg(test)]
+mod manual;
+#[cfg(test)]
 mod tests;
 mod validation;
 

@@ -27,8 +27,10 @@ pub(crate) struct Key {
     /// As in `leaderElection.leaseName`.
     pub(crate) path: String,
     pub(crate) kind: Kind,
-    /// As it would be written.
+    /// As it would be written; `null` where there is none.
     pub(crate) default: String,
+    /// Whether there is no file without it, or no section.
+    pub(crate) is_required: bool,
     pub(crate) summary: String,
 }
 
@@ -93,7 +95,10 @@ fn collect(section: &Value, prefix: &str, keys: &mut Vec<Key>) {
             collect(property, &format!("{path}."), keys);
         } else {
             let summary = property["description"].as_str().unwrap_or_default().to_owned();
-            keys.push(Key { path, kind: Kind::of(property), default: property["default"].to_string(), summary });
+            let (kind, default) = (Kind::of(property), property["default"].to_string());
+            let is_required =
+                section["required"].as_array().is_some_and(|keys| keys.contains(&Value::from(name.as_str())));
+            keys.push(Key { path, kind, default, is_required, summary });
         }
     }
 }
@@ -119,9 +124,14 @@ impl Kind {
 }
 
 impl Key {
+    /// Whether it says which format the file has.
+    pub(crate) fn tells_format(&self) -> bool {
+        matches!(self.path.as_str(), "apiVersion" | "kind")
+    }
+
     /// Whether one value can be given outside the file; what says which format the file has can't.
     pub(crate) fn is_overridable(&self) -> bool {
-        !matches!(self.kind, Kind::List | Kind::Map) && !matches!(self.path.as_str(), "apiVersion" | "kind")
+        !matches!(self.kind, Kind::List | Kind::Map) && !self.tells_format()
     }
 
     /// The flag without its dashes: `leader-election-lease-name`.
@@ -193,7 +203,7 @@ pub fn flag_values(matches: &ArgMatches) -> BTreeMap<String, String> {
 
 /// The path of the one key, elsewhere in the file, that ends in `name`.
 pub(crate) fn elsewhere(name: &str, keys: &[Key]) -> Option<String> {
-    let mut found = keys.iter().filter(|key| key.path.rsplit('.').next() == Some(name));
+    let mut found = keys.iter().filter(|key| !key.tells_format() && key.path.rsplit('.').next() == Some(name));
     match (found.next(), found.next()) {
         (Some(key), None) => Some(key.path.clone()),
         _ => None,

@@ -1,7 +1,5 @@
 //! The manual of the keys, in Markdown, and the test that keeps it and the JSON Schema up to date.
 
-use std::fmt::Write as _;
-
 use super::file::File;
 use super::key::{Key, Kind, keys, schema};
 
@@ -33,21 +31,30 @@ the file only.
 ";
 
 /// The whole page.
-pub(crate) fn page() -> String {
-    let mut page = PREFACE.to_owned();
-    let mut section = None;
-    for key in keys().iter().filter(|key| !matches!(key.path.as_str(), "apiVersion" | "kind")) {
+fn page() -> String {
+    format!("{PREFACE}{}{WINDOWS}", tables(keys()))
+}
+
+/// A table for each section, and one for what is in none.
+pub(crate) fn tables(keys: &[Key]) -> String {
+    let mut sections: Vec<(&str, String)> = Vec::new();
+    for key in keys.iter().filter(|key| !key.tells_format()) {
         let own = key.path.split_once('.').map_or("", |(section, _)| section);
-        if section != Some(own) {
+        let at = sections.iter().position(|(section, _)| *section == own).unwrap_or_else(|| {
             let title = if own.is_empty() { "Top level".to_owned() } else { format!("`{own}`") };
-            push(&mut page, format_args!("\n## {title}\n\n| key | type | default | meaning |\n|---|---|---|---|\n"));
-            section = Some(own);
-        }
-        let (path, kind, default) = (&key.path, kind(key), &key.default);
-        push(&mut page, format_args!("| `{path}` | {kind} | `{default}` | {} |\n", meaning(key)));
+            let head = format!("\n## {title}\n\n| key | type | default | meaning |\n|---|---|---|---|\n");
+            sections.push((own, head));
+            sections.len() - 1
+        });
+        let default = match &*key.default {
+            _ if key.is_required => "required".to_owned(),
+            "null" => "none".to_owned(),
+            default => format!("`{default}`"),
+        };
+        let row = format!("| `{}` | {} | {default} | {} |\n", key.path, kind(key), meaning(key));
+        sections[at].1.push_str(&row);
     }
-    page.push_str(WINDOWS);
-    page
+    sections.into_iter().map(|(_, table)| table).collect()
 }
 
 const WINDOWS: &str = r#"
@@ -90,13 +97,8 @@ fn meaning(key: &Key) -> String {
     text.replace('|', r"\|")
 }
 
-fn push(page: &mut String, text: std::fmt::Arguments<'_>) {
-    // Writing to a String never fails.
-    page.write_fmt(text).unwrap_or_default();
-}
-
 /// Compares a file of the repository with what the source makes of it, or writes it anew where `UPDATE` is set.
-fn assert_up_to_date(path: &str, made: &str) {
+pub(crate) fn assert_up_to_date(path: &str, made: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     #[expect(clippy::disallowed_methods, reason = "the person who runs the test says so, not the code under test")]
     let update = std::env::var_os("UPDATE").is_some();

@@ -27,15 +27,16 @@ pub(super) struct File {
     pub(super) api_version: ApiVersion,
     /// Kind of this file.
     pub(super) kind: Kind,
-    /// Name of the cluster as its machines are tagged; required.
+    /// Name of the cluster as its machines are tagged.
     pub(super) cluster: String,
-    /// Name of the pool, of its own in the cluster: small letters, digits and `-`, at most 40; required.
+    /// Name of the pool, of its own in the cluster: small letters, digits and `-`, at most 40.
+    #[schemars(regex(pattern = "^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"))]
     pub(super) name: String,
     /// Region; empty: as the AWS SDK finds it.
     pub(super) region: String,
     /// Endpoint to call instead of AWS's own; empty: AWS's own.
     pub(super) endpoint_url: String,
-    /// Capacity that the pool is created with, in units; required.
+    /// Capacity that the pool is created with, in units.
     pub(super) target_capacity: u32,
     /// Capacity in units below which the pool is never scaled.
     pub(super) min_capacity: u32,
@@ -47,28 +48,32 @@ pub(super) struct File {
     pub(super) capacity_rebalance: Option<CapacityRebalance>,
     /// Name or ARN of the role that Spot Fleet acts by.
     pub(super) fleet_role: FleetRole,
-    /// IDs of the subnets in which machines are launched, all of one VPC; required.
+    /// IDs of the subnets in which machines are launched, all of one VPC.
+    #[schemars(length(min = 1))]
     pub(super) subnets: Vec<String>,
-    /// IDs of the security groups of the machines; required.
+    /// IDs of the security groups of the machines.
+    #[schemars(length(min = 1))]
     pub(super) security_groups: Vec<String>,
-    /// Name or ARN of the instance profile that is the machines' own role; required.
+    /// Name or ARN of the instance profile that is the machines' own role.
     pub(super) instance_profile: String,
-    /// ID of the AMI; required.
+    /// ID of the AMI.
+    #[schemars(regex(pattern = "^ami-[0-9a-z]+$"))]
     pub(super) image: String,
     /// Name of the SSH key; empty: none.
     pub(super) ssh_key: String,
-    /// What a machine does when it starts, in one of four ways; required.
+    /// What a machine does when it starts, in one of four ways.
     pub(super) user_data: UserData,
     /// Size of the root volume for each unit of an offer's weight, in GiB.
     #[schemars(range(min = 1))]
-    pub(super) unit_root_volume_size: u32,
+    pub(super) unit_root_volume_size: UnitSize,
     /// Operations a second of the root volume for each unit of an offer's weight; left out: as EBS has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32", range(min = 1))]
     pub(super) unit_root_volume_iops: Option<u32>,
     /// The root volume of each machine.
     pub(super) root_volume: RootVolume,
-    /// Instance types that will do, at least one; the more, the rarer the pool lacks machines. Required.
+    /// Instance types that will do, at least one; the more, the rarer the pool lacks machines.
+    #[schemars(length(min = 1))]
     pub(super) launch_specifications: Vec<LaunchSpecification>,
     /// Labels that nodes register with, beside `node.kubernetes.io/lifecycle=spot` and `spot-migrator.io/pool=<name>`.
     pub(super) labels: BTreeMap<String, String>,
@@ -105,6 +110,18 @@ pub(super) enum Kind {
 text! {
     FleetRole = "aws-ec2-spot-fleet-tagging-role",
     Namespace = "kube-system",
+}
+
+/// GiB, with a default of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub(super) struct UnitSize(pub(super) u32);
+
+impl Default for UnitSize {
+    fn default() -> Self {
+        Self(20)
+    }
 }
 
 /// By what a fleet chooses among its offers.
@@ -170,18 +187,19 @@ pub(super) struct UserData {
 pub(super) struct Kubelet {
     /// More arguments of the kubelet, each whole, as `--max-pods=58`.
     pub(super) arguments: Vec<String>,
-    /// Shell commands that come before the kubelet is told of its labels and taints.
+    /// Shell commands that run before the kubelet is started, such as the one that joins the cluster.
     pub(super) before: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(extend("required" = ["apiServer", "certificateAuthority", "serviceCidr"]))]
 pub(super) struct Nodeadm {
-    /// URL of the API server; required.
+    /// URL of the API server.
     pub(super) api_server: String,
-    /// Its certificate authority, PEM in base 64; required.
+    /// Its certificate authority, PEM in base 64.
     pub(super) certificate_authority: String,
-    /// Addresses of Services, as `10.100.0.0/16`; required.
+    /// Addresses of Services, as `10.100.0.0/16`.
     pub(super) service_cidr: String,
     /// More arguments of the kubelet, each whole, as `--max-pods=58`.
     pub(super) kubelet_arguments: Vec<String>,
@@ -189,10 +207,11 @@ pub(super) struct Nodeadm {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(extend("required" = ["apiServer", "certificateAuthority"]))]
 pub(super) struct Bottlerocket {
-    /// URL of the API server; required.
+    /// URL of the API server.
     pub(super) api_server: String,
-    /// Its certificate authority, PEM in base 64; required.
+    /// Its certificate authority, PEM in base 64.
     pub(super) certificate_authority: String,
     /// Address of the cluster's DNS; empty: as Bottlerocket finds it.
     pub(super) cluster_dns: String,
@@ -204,7 +223,7 @@ pub(super) struct RootVolume {
     /// Kind of volume.
     #[serde(rename = "type")]
     pub(super) kind: VolumeKind,
-    /// Its device, as the AMI names its root device; empty: as the AMI says.
+    /// Its device; empty: the AMI's root device. Bottlerocket keeps containers on `/dev/xvdb`.
     pub(super) device: String,
     /// Encrypt it.
     pub(super) encrypted: bool,
@@ -237,7 +256,7 @@ pub(super) enum VolumeKind {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(extend("required" = ["instanceType"]))]
 pub(super) struct LaunchSpecification {
-    /// As `m5.large`; required.
+    /// As `m5.large`.
     pub(super) instance_type: String,
     /// Units of the pool's capacity that one machine is: a whole number from 1.
     #[schemars(range(min = 1))]
@@ -274,6 +293,14 @@ pub(super) struct VolumeSize {
     pub(super) throughput: Option<u32>,
 }
 
+impl LaunchSpecification {
+    /// With every key that may be left out.
+    pub(super) fn complete() -> Self {
+        let root_volume = VolumeSize { size: Some(0), iops: Some(0), throughput: Some(0) };
+        Self { max_price: Some(Price(String::new())), root_volume, ..Self::default() }
+    }
+}
+
 impl VolumeSize {
     fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -285,11 +312,11 @@ impl VolumeSize {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(extend("required" = ["key", "effect"]))]
 pub(super) struct Taint {
-    /// Its key; required.
+    /// Its key.
     pub(super) key: String,
     /// Its value, which may be empty.
     pub(super) value: String,
-    /// What becomes of pods that do not tolerate it; required.
+    /// What becomes of pods that do not tolerate it.
     #[schemars(with = "Effect")]
     pub(super) effect: Option<Effect>,
 }
@@ -380,7 +407,7 @@ pub(super) fn keys() -> &'static [Key] {
 }
 
 impl File {
-    /// The defaults, with every section that may be left out.
+    /// With every key that may be left out.
     pub(super) fn complete() -> Self {
         Self {
             capacity_rebalance: Some(CapacityRebalance::default()),

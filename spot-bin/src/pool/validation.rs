@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use spot_aws::fleet::{self, Pool};
+use spot_aws::fleet::{self, Fault, Pool};
 use spot_core::node;
 
 use super::file::{self, File};
@@ -11,7 +11,7 @@ use super::{PoolFile, ReadFile};
 use crate::config::check::{Check, some};
 use crate::config::lapse::Timeout;
 use crate::config::problem::Problem;
-use crate::config::tree::{Tree, Value, steps};
+use crate::config::tree::{Step, Tree, Value, steps, written};
 
 /// Keys without which there is no pool, beside those that tell the format, each with an example.
 const REQUIRED: [(&str, &str); 9] = [
@@ -38,7 +38,10 @@ pub(super) fn validate(file: File, mut check: Check<'_>, read_file: ReadFile<'_>
     let drain = check.drain(&file.drain);
     let leader_election = check.leader_election(&file.leader_election);
     let state = check.state(&file.state.namespace.0, &file.state.config_map.0);
-    let pool = pool(&file, user_data, taints);
+    // A refused target is no smaller than the minimum.
+    let target = if is_doubted(&check, "targetCapacity") { file.min_capacity } else { file.target_capacity };
+    let pool = pool(&file, target, user_data, taints);
+    report(&mut check, pool.faults());
 
     if !check.problems.is_empty() {
         return Err(check.problems);
@@ -155,7 +158,7 @@ fn taints(check: &mut Check<'_>, taints: &[file::Taint]) -> Vec<node::Taint> {
     made.collect()
 }
 
-fn pool(file: &File, user_data: fleet::UserData, taints: Vec<node::Taint>) -> Pool {
+fn pool(file: &File, target_capacity: u32, user_data: fleet::UserData, taints: Vec<node::Taint>) -> Pool {
     let rebalance = file.capacity_rebalance.as_ref().map(|rebalance| fleet::Rebalance {
         strategy: match rebalance.strategy {
             file::RebalanceStrategy::Launch => fleet::RebalanceStrategy::Launch,
@@ -166,7 +169,7 @@ fn pool(file: &File, user_data: fleet::UserData, taints: Vec<node::Taint>) -> Po
     Pool {
         cluster: file.cluster.clone(),
         name: file.name.clone(),
-        target_capacity: file.target_capacity,
+        target_capacity,
         min_capacity: file.min_capacity,
         allocation: match file.allocation_strategy {
             file::Allocation::PriceCapacityOptimized => fleet::Allocation::PriceCapacityOptimized,
@@ -190,7 +193,7 @@ fn pool(file: &File, user_data: fleet::UserData, taints: Vec<node::Taint>) -> Po
                 file::VolumeKind::Io1 => fleet::VolumeKind::Io1,
                 file::VolumeKind::Io2 => fleet::VolumeKind::Io2,
             },
-            unit_size: file.unit_root_volume_size,
+            unit_size: file.unit_root_volume_size.0,
             unit_iops: file.unit_root_volume_iops,
             device: some(&file.root_volume.device),
             encrypted: file.root_volume.encrypted,
@@ -215,6 +218,27 @@ fn offer(offer: &file::LaunchSpecification) -> fleet::Offer {
             throughput: offer.root_volume.throughput,
         },
     }
+}
+
+/// Notes what is wrong with the pool, but for what may only follow from problems that are known.
+fn report(check: &mut Check<'_>, faults: Vec<Fault>) {
+    let keys = faults.into_iter().map(|Fault { key, message }| (as_written(check.tree, &key), message));
+    let fresh: Vec<_> = keys.filter(|(key, _)| !is_doubted(check, key)).collect();
+    for (key, message) in fresh {
+        refuse(check, &key, message);
+    }
+}
+
+/// The path of a pool's fault with the indices that the file has: items that were refused are not in the pool.
+fn as_written(tree: &Tree, path: &str) -> String {
+    let mut steps = steps(path);
+    for at in 0..steps.len() {
+        let Step::Index(index) = steps[at] else { continue };
+        if let Some(index) = tree.nearest(&written(&steps[..at])).indices().nth(index) {
+            steps[at] = Step::Index(index);
+        }
+    }
+    written(&steps)
 }
 
 /// Notes a problem of a key, at the place of what it would be in where nobody wrote it.
