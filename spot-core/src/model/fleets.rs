@@ -20,7 +20,7 @@ use super::record::{Answer, Call};
 use super::spec::NodeSpec;
 use super::world::{Event, World, earlier};
 
-/// How old the machines are that a fleet has at the beginning.
+/// How old the first of the machines is that a fleet has at the beginning.
 const AGE: Duration = Duration::from_hours(1);
 
 /// A kind of machine that a fleet buys.
@@ -186,14 +186,16 @@ impl World {
             self.fleets.all.iter_mut().for_each(|fleet| fleet.spec.is_current = false);
         }
         self.fleets.all.push(Fleet { spec, settles: self.now(), ended: false, launched: 0 });
-        for weight in weights {
+        for (turn, weight) in (0..).zip(weights) {
             let offers = self.fleets.named(&id).map(|fleet| &fleet.spec.offers);
             let offer = offers.into_iter().flatten().find(|offer| offer.weight == weight).cloned();
             let offer = offer.unwrap_or_else(|| Offer::new(weight));
+            // a minute between two, so that their age tells them apart
+            let age = AGE.saturating_sub(Duration::from_mins(turn));
             if let Some(no) = self.new_member(&id, &offer) {
-                self.register(no, true, AGE);
+                self.register(no, true, age);
                 if let Some(instance) = self.instances.get_mut(no.0) {
-                    instance.launched = earlier(instance.launched, AGE);
+                    instance.launched = earlier(instance.launched, age);
                 }
             }
         }

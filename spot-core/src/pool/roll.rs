@@ -166,9 +166,10 @@ impl Work<'_> {
                 continue;
             }
             let sides = sides(&look, new);
-            let outcome = match next(&terms, &sides) {
+            let (outcome, may_pass) = match next(&terms, &sides) {
                 Next::Refused(why) => return Ok(Outcome::Refused(why.to_string())),
-                Next::Done => return Ok(Outcome::Done),
+                Next::Done if look.old().all(|fleet| fleet.has_ended) => return Ok(Outcome::Done),
+                Next::Done => (Outcome::Failed, true),
                 Next::Grow(to) => {
                     self.resize(new, to).await?;
                     patience = None;
@@ -183,14 +184,17 @@ impl Work<'_> {
                     }
                     match step {
                         Step::Again | Step::NoneLeft => continue,
-                        Step::Nobody => self.stuck(&look, &going, Outcome::NotReady(count)),
+                        // What is still to become ready may leave room for others.
+                        Step::Nobody => {
+                            let outcome = self.stuck(&look, &going, Outcome::NotReady(count));
+                            (outcome, sides.new.ready < sides.new.target)
+                        }
                     }
                 }
-                Next::Wait => Outcome::NotReady(count),
+                Next::Wait => (Outcome::NotReady(count), true),
             };
-            // What is still to become ready may leave room for others.
             let until = *patience.get_or_insert(self.now() + self.pools.settings.ready_timeout);
-            if self.now() >= until || (outcome != Outcome::NotReady(count) && sides.new.ready >= sides.new.target) {
+            if !may_pass || self.now() >= until {
                 return Ok(outcome);
             }
             self.pause().await?;
