@@ -8,9 +8,12 @@
     reason = "clippy's allowance for tests does not reach their helpers: a test that can't go on is to fail"
 )]
 
+mod remove;
 mod roll;
 mod roll_plan;
 mod roll_troubles;
+mod scale;
+mod support;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -41,7 +44,10 @@ impl Observer for Notes {
 /// Work on a pool.
 #[derive(Clone, Copy, Debug)]
 enum Job {
+    Ready(u32),
+    Scale(u32),
     Roll(Terms),
+    Remove(Option<Duration>),
 }
 
 /// The pool as a new process works on it.
@@ -53,7 +59,10 @@ impl Job {
     async fn run(self, pools: &Pools) -> Result<Report, RunError> {
         let stop = Stop::default();
         match self {
+            Self::Ready(wanted) => pools.await_ready(wanted, &stop).await,
+            Self::Scale(to) => pools.scale(to, &stop).await,
             Self::Roll(terms) => pools.roll(terms, &stop).await,
+            Self::Remove(force) => pools.remove(force, &stop).await,
         }
     }
 

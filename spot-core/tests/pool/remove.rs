@@ -1,0 +1,175 @@
+//! Removing a pool with all that belongs to it.
+
+use std::time::Duration;
+
+use spot_core::error::ErrorClass;
+use spot_core::judge::Verdict;
+use spot_core::model::fault::Fault;
+use spot_core::model::{self, Call, FleetSpec, Invariants, Limits, Model, Offer, WorkloadSpec, WorldBuilder};
+use spot_core::node::key;
+use spot_core::pool::{Outcome, Told};
+
+use super::support::*;
+
+/// Fleets of the pool that are left, machines of them that run, and nodes of them.
+fn left(model: &Model) -> (usize, usize, usize) {
+    model.with(|world| {
+        let fleets = world.fleets().iter().filter(|fleet| !fleet.has_ended).count();
+        let nodes = world.view().nodes().iter().filter(|node| node.name.starts_with("sfr-")).count();
+        (fleets, world.members().count(), nodes)
+    })
+}
+
+const NOTHING: (usize, usize, usize) = (0, 0, 0);
+
+/// A pool of two fleets, one of which has a machine that never becomes a node.
+fn two_fleets() -> Model {
+    let old = FleetSpec::new("sfr-0", 2).members(&[2]);
+    let new = FleetSpec::new(FLEET, 3).members(&[1, 1]).offer(Offer::new(1).never_joining());
+    let model = WorldBuilder::default().control_plane(1).spot(2).fleet(old).fleet(new).guarded("web", 6, 1).build();
+    model.run_until(spot_core::ports::Instant(MINUTE)).unwrap();
+    model
+}
+
+#[test]
+fn everything_that_belongs_to_a_pool_goes_and_nothing_else() {
+    let model = two_fleets();
+    let invariants = Invariants::watch(&model, Limits::default());
+    let (report, told) = ask_and_hear(&model, Ask::Remove(None));
+    assert_eq!((&report.outcome, report.retired.len()), (&Outcome::Done, 3), "{report:?}");
+    assert_eq!((left(&model), invariants.at_the_end(&model)), (NOTHING, vec![]));
+    let nodes = model.with(|world| world.view().nodes().len());
+    assert_eq!(nodes, 3, "the control plane, and two others");
+    let cancelled = told.iter().filter(|told| matches!(told, Told::Cancelled { .. })).count();
+    let terminated = told.iter().filter(|told| matches!(told, Told::Terminated { .. })).count();
+    assert_eq!((cancelled, terminated), (2, 1), "{told:?}");
+    let again = ask(&model, &settings(), Ask::Remove(None));
+    assert_eq!((again.outcome, again.retired.len()), (Outcome::Done, 0));
+}
+
+#[test]
+fn one_node_that_can_not_go_for_good_means_that_nothing_is_touched() {
+    let model = cluster(&[1, 1]).bare("alone", 20).build();
+    let report = ask(&model, &settings(), Ask::Remove(None));
+    let blocked = blocked(&report);
+    assert!(!blocked.is_empty() && blocked.iter().all(|(_, why)| why.starts_with("unmanaged_pod")), "{blocked:?}");
+    assert_eq!((calls(&model, is_write), left(&model)), (0, (1, 2, 2)));
+}
+
+#[test]
+fn what_only_holds_for_a_while_is_waited_for() {
+    let model = cluster(&[1, 1]).build();
+    model.with(|world| {
+        world.set_kubelet("sfr-1-1", false);
+        world.later(3 * MINUTE, |world| world.set_kubelet("sfr-1-1", true));
+    });
+    model.run_until(spot_core::ports::Instant(MINUTE)).unwrap();
+    assert_eq!(ask(&model, &settings(), Ask::Remove(None)).outcome, Outcome::Done);
+    assert_eq!(left(&model), NOTHING);
+}
+
+#[test]
+fn forced_it_heeds_budgets_for_so_long_and_then_nothing_that_pods_say() {
+    let tight = WorkloadSpec::deployment("tight", 6);
+    let model = cluster(&[1, 1]).bare("alone", 20).workload(tight).guarded("shy", 6, 0).build();
+    let began = model.with(|world| world.now());
+    let report = ask(&model, &settings(), Ask::Remove(Some(3 * MINUTE)));
+    assert_eq!((&report.outcome, report.retired.len()), (&Outcome::Done, 2), "{report:?}");
+    assert_eq!(left(&model), NOTHING);
+    model.with(|world| {
+        let deletes: Vec<_> =
+            world.calls().iter().filter(|record| matches!(record.call, Call::DeletePod { .. })).collect();
+        assert!(!deletes.is_empty(), "of pods whose budget never allows their eviction");
+        assert!(deletes.iter().all(|record| record.sent.since(began) >= 3 * MINUTE), "and not before that time");
+    });
+}
+
+#[test]
+fn who_opted_a_node_out_is_obeyed_even_by_force() {
+    let model = cluster(&[1, 1]).build();
+    model.with(|world| world.annotate_node("sfr-1-2", key::DO_NOT_DISRUPT, Some("true")));
+    let report = ask(&model, &settings(), Ask::Remove(Some(Duration::ZERO)));
+    assert_eq!(blocked(&report), [("sfr-1-2", "opted_out by karpenter.sh/do-not-disrupt")]);
+    assert_eq!(calls(&model, is_write), 0);
+}
+
+#[test]
+fn a_pause_holds_even_a_forced_removal() {
+    for force in [None, Some(Duration::ZERO)] {
+        let model = cluster(&[1, 1]).build();
+        model.with(|world| world.pause(true));
+        assert_eq!(ask(&model, &settings(), Ask::Remove(force)).outcome, Outcome::Paused);
+        assert_eq!(calls(&model, is_write), 0);
+        model.with(|world| {
+            world.pause(false);
+            world.later(20 * Duration::from_secs(1), |world| world.pause(true));
+        });
+        assert_eq!(ask(&model, &settings(), Ask::Remove(force)).outcome, Outcome::Paused, "in the middle");
+    }
+}
+
+#[test]
+fn nodes_whose_drain_fails_stay_with_their_fleet_and_are_told() {
+    let model = cluster(&[1, 1]).build();
+    model.with(|world| {
+        let denied = spot_core::ports::EvictAnswer::Denied("pods/eviction is forbidden".to_owned());
+        world.fault_when(u32::MAX, Fault::Evict(denied), |call| matches!(call, Call::Evict { .. }));
+    });
+    let invariants = Invariants::watch(&model, Limits::default());
+    let report = ask(&model, &settings(), Ask::Remove(None));
+    assert_eq!(report.outcome, Outcome::Failed, "{report:?}");
+    let gone = report.retired.len();
+    assert_eq!((report.failed.len() + gone, left(&model)), (2, (1, 2 - gone, 2 - gone)), "{report:?}");
+    assert_eq!(invariants.at_the_end(&model), []);
+}
+
+#[test]
+fn a_machine_that_outlives_its_deadline_is_told_and_nothing_is_waited_for_without_end() {
+    let slow = |settings: &mut model::Settings| settings.machine_gone = Duration::from_hours(3);
+    let model = WorldBuilder::default().settings(slow).spot(1).fleet(fleet(&[1])).deployment("web", 2).build();
+    let report = ask(&model, &settings(), Ask::Remove(None));
+    assert_eq!(
+        (&report.outcome, report.departing.iter().map(|node| &*node.name).collect::<Vec<_>>()),
+        (&Outcome::Failed, vec!["sfr-1-1"]),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn a_plan_names_each_node_of_the_pool_in_order_with_what_holds_it_and_writes_nothing() {
+    let model = cluster(&[1, 2]).build();
+    model.with(|world| world.annotate_node("sfr-1-1", key::DO_NOT_DISRUPT, Some("true")));
+    let process = model.process();
+    let pools = pools(&process, &settings(), &Notes::default());
+    let judged = model::block_on(&model, pools.judged()).unwrap().unwrap();
+    let judged: Vec<_> = judged.iter().map(|(node, verdict)| (&*node.name, *verdict == Verdict::Eligible)).collect();
+    assert_eq!(judged, [("sfr-1-2", true), ("sfr-1-1", false)]);
+    assert_eq!(calls(&model, is_write), 0);
+}
+
+fn troubled(trouble: impl Fn() -> Fault, name: &str) {
+    for at in 1..=calls_of(two_fleets, Ask::Remove(None)) {
+        let model = two_fleets();
+        let before = model.with(|world| world.calls().len()) as u64;
+        assert_eq!(before, 0);
+        let invariants = Invariants::watch(&model, Limits::default());
+        model.with(|world| world.fault_at(at, trouble()));
+        let what = format!("{name} at call {at}");
+        until_done(&model, Ask::Remove(None), &what);
+        assert_eq!((left(&model), invariants.at_the_end(&model)), (NOTHING, vec![]), "{what}");
+    }
+}
+
+#[test]
+fn killed_at_any_call_of_a_removal_the_next_process_finishes_it() {
+    troubled(|| Fault::KillBefore, "killed before");
+    troubled(|| Fault::KillAfter, "killed after");
+}
+
+#[test]
+fn whatever_call_of_a_removal_fails_it_is_finished() {
+    troubled(|| Fault::LoseAnswer, "answer lost");
+    for class in [ErrorClass::Transient, ErrorClass::Timeout, ErrorClass::Denied, ErrorClass::Permanent] {
+        troubled(|| Fault::Fail(class), "failed");
+    }
+}
