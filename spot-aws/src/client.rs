@@ -114,6 +114,8 @@ pub(crate) struct Api {
     pub(crate) balancing: aws_sdk_elasticloadbalancingv2::Client,
     #[cfg(feature = "ec2")]
     pub(crate) eks: aws_sdk_eks::Client,
+    #[cfg(feature = "fleet")]
+    pub(crate) iam: aws_sdk_iam::Client,
     #[cfg(feature = "queue")]
     pub(crate) sqs: aws_sdk_sqs::Client,
     pub(crate) clock: Arc<dyn Clock>,
@@ -164,6 +166,11 @@ impl Api {
             eks: {
                 let config = aws_sdk_eks::config::Builder::from(&config).retry_partition(pace("eks"));
                 aws_sdk_eks::Client::from_conf(config.build())
+            },
+            #[cfg(feature = "fleet")]
+            iam: {
+                let config = aws_sdk_iam::config::Builder::from(&config).retry_partition(pace("iam"));
+                aws_sdk_iam::Client::from_conf(config.build())
             },
             #[cfg(feature = "queue")]
             sqs: {

@@ -6,6 +6,8 @@
 mod capacity;
 mod cause;
 mod check;
+mod clean_up;
+mod create;
 mod difference;
 mod existing;
 mod faults;
@@ -16,12 +18,15 @@ mod node_pool;
 mod pool;
 mod prices;
 mod request;
+mod role;
+mod sdk;
 mod tags;
 mod user_data;
 mod volume;
 
 pub use cause::Cause;
 pub use check::{Finding, Trouble};
+pub use create::Ensured;
 pub use difference::{Change, Existing, ExistingFleet, ExistingTemplate, ExistingVersion, FieldChange, difference};
 pub use history::Event;
 pub use members::PoolMember;
@@ -32,4 +37,5 @@ pub use pool::{
 };
 pub use prices::{Prices, PricesError};
 pub use request::{Launch, Launches, Machine, Metadata, Override, Replacement, Request, Root, Template, Version};
+pub use role::{Missing, Roles, ServiceLinked};
 pub use tags::tag;

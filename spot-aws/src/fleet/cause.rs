@@ -78,6 +78,9 @@ causes! {
                 AWSServiceRoleForEC2SpotFleet: correct `rootVolume.kmsKey` or the key's policy";
     /// Somebody deleted it.
     TemplateGone: "the launch template or a version of it is gone: run `spot-fleet create` again";
+    /// Its name is taken.
+    NameTaken: "there is a launch template of the pool's name, and EC2 does not tell of it: where it was made a moment ago, \
+                wait a minute, and run it again; where it is somebody else's, give the pool another name";
     /// The same token for something else.
     OtherParameters: "the same was asked for a moment ago with other parameters, and EC2 does not tell of it yet: wait a \
                       minute, and run it again";
@@ -91,7 +94,7 @@ causes! {
 }
 
 /// What EC2 says in its code, or within its words.
-const CODES: [(&str, Cause); 45] = [
+const CODES: [(&str, Cause); 46] = [
     ("InsufficientInstanceCapacity", Cause::NoCapacity),
     ("UnfulfillableCapacity", Cause::NoCapacity),
     ("no Spot capacity available", Cause::NoCapacity),
@@ -130,6 +133,7 @@ const CODES: [(&str, Cause); 45] = [
     ("MaxIOPSLimitExceeded", Cause::VolumeQuota),
     ("InvalidKMSKey", Cause::VolumeKey),
     ("KmsKey", Cause::VolumeKey),
+    ("InvalidLaunchTemplateName.AlreadyExists", Cause::NameTaken),
     ("InvalidLaunchTemplate", Cause::TemplateGone),
     ("IdempotentParameterMismatch", Cause::OtherParameters),
     ("InvalidSpotFleetRequestConfig", Cause::Configuration),

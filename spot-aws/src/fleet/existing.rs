@@ -1,5 +1,7 @@
 //! What is there of a pool: by its tags, as EC2 tells them.
 
+use std::collections::BTreeMap;
+
 use aws_sdk_ec2::types::{self, Filter};
 use jiff::Timestamp;
 use spot_core::error::{ErrorClass, PortError};
@@ -7,6 +9,8 @@ use spot_core::ports::Instant;
 
 use super::difference::{Existing, ExistingFleet, ExistingTemplate, ExistingVersion};
 use super::node_pool::NodePool;
+use super::request::{Machine, Request};
+use super::sdk::whole;
 use super::tags::{OWNED, tag};
 use crate::action::Action;
 use crate::error::CallError;
@@ -20,12 +24,20 @@ impl NodePool {
     /// # Errors
     /// When EC2 could not be asked. An answer in part is none.
     pub async fn existing(&self, by: Instant) -> Result<Existing, PortError> {
-        let fleets = self.requests(by).await?.iter().filter_map(|request| self.existing_fleet(request)).collect();
-        let Some(described) = self.template(by).await? else { return Ok(Existing { template: None, fleets }) };
-        let (id, ours) = (described.launch_template_id().unwrap_or_default().to_owned(), self.owns(described.tags()));
-        let versions = if ours { self.versions(&id, by).await? } else { Vec::new() };
-        let versions = versions.iter().filter_map(existing_version).collect();
-        Ok(Existing { template: Some(ExistingTemplate { id, ours, versions }), fleets })
+        let requests = self.requests(by).await?;
+        let template = match self.template(by).await? {
+            None => None,
+            Some(template) => {
+                let (id, ours) = (template.launch_template_id().unwrap_or_default(), self.owns(template.tags()));
+                let versions = if ours { self.versions(id, by).await? } else { Vec::new() };
+                let versions = versions.iter().filter_map(existing_version).collect();
+                Some(ExistingTemplate { id: id.to_owned(), ours, versions })
+            }
+        };
+        let versions = template.iter().flat_map(|template| &template.versions);
+        let versions = versions.map(|version| (version.number.to_string(), version.description.clone())).collect();
+        let fleets = requests.iter().filter_map(|request| self.existing_fleet(request, &versions)).collect();
+        Ok(Existing { template, fleets })
     }
 
     /// The requests that are the pool's, or bear its name, in the order of their creation.
@@ -69,7 +81,11 @@ impl NodePool {
         PortError::new(ErrorClass::Permanent, words)
     }
 
-    fn existing_fleet(&self, request: &types::SpotFleetRequestConfig) -> Option<ExistingFleet> {
+    fn existing_fleet(
+        &self,
+        request: &types::SpotFleetRequestConfig,
+        versions: &BTreeMap<String, String>,
+    ) -> Option<ExistingFleet> {
         let fleet = maintain::Fleet::of_spot(request)?;
         let fulfilled =
             request.spot_fleet_request_config().and_then(types::SpotFleetRequestConfigData::fulfilled_capacity);
@@ -84,9 +100,17 @@ impl NodePool {
             capacity: value(request.tags(), tag::CAPACITY).and_then(|units| units.parse().ok()),
             created: created(request),
             activity: request.activity_status().map(|activity| activity.as_str().to_owned()),
-            request: None,
+            request: Request::told(request, versions).map(|told| self.with_role_as_written(told)),
             state: fleet.state,
         })
+    }
+
+    /// EC2 tells the ARN of a role, where the pool may have its name.
+    fn with_role_as_written(&self, told: Request) -> Request {
+        let name = told.fleet_role.rsplit('/').next();
+        let fleet_role =
+            if name == Some(&self.pool.fleet_role) { self.pool.fleet_role.clone() } else { told.fleet_role };
+        Request { fleet_role, ..told }
     }
 
     /// The launch template of the pool's name.
@@ -130,17 +154,13 @@ impl NodePool {
 
 fn existing_version(version: &types::LaunchTemplateVersion) -> Option<ExistingVersion> {
     let description = version.version_description().unwrap_or_default().to_owned();
-    Some(ExistingVersion { number: u64::try_from(version.version_number()?).ok()?, description, machine: None })
+    let machine = version.launch_template_data().and_then(Machine::told);
+    Some(ExistingVersion { number: u64::try_from(version.version_number()?).ok()?, description, machine })
 }
 
 /// When a fleet was asked for. EC2 says it of each.
 fn created(request: &types::SpotFleetRequestConfig) -> Timestamp {
     request.create_time().and_then(moment).unwrap_or(Timestamp::UNIX_EPOCH)
-}
-
-/// Units: all weights are whole, but EC2 tells what they add up to as a number with a fraction.
-fn whole(capacity: f64) -> u32 {
-    format!("{capacity:.0}").parse().unwrap_or_default()
 }
 
 /// The fleet by its ID.

@@ -6,6 +6,7 @@ mod balancers;
 mod balancers_of_fleets;
 mod classes;
 mod connecting;
+#[expect(dead_code, reason = "node pools have tests of their own")]
 mod double;
 mod faults;
 mod fleets;

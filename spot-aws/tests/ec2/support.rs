@@ -334,6 +334,7 @@ pub(crate) fn instance(number: u32, lifecycle: Option<&'static str>) -> Instance
         address: format!("10.0.0.{number}"),
         kind: "m5.large".to_owned(),
         zone: "eu-west-1a".to_owned(),
+        subnet: String::new(),
         reservation: None,
         tags: BTreeMap::from([("kubernetes.io/cluster/prod".to_owned(), "owned".to_owned())]),
         protected: false,

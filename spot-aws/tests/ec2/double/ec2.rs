@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use tokio::time::Instant;
 
+use super::pools;
 use super::state::{Fleet, Instance, State, fleet_tag};
 use super::wire::{Answer, Refusal, Request, list, tag};
 
@@ -90,6 +91,9 @@ fn described(id: &str, instance: &Instance) -> String {
     one += &tag("privateIpAddress", &instance.address);
     one += &tag("launchTime", instance.launched);
     one += &tag("instanceType", &instance.kind);
+    if !instance.subnet.is_empty() {
+        one += &tag("subnetId", &instance.subnet);
+    }
     one += &tag("placement", tag("availabilityZone", &instance.zone));
     one += &list("tagSet", "item", instance.tags.iter().map(|(key, value)| tag("key", key) + &tag("value", value)));
     if let Some(lifecycle) = instance.lifecycle {
@@ -144,7 +148,8 @@ fn asked_fleets(state: &State, request: &Request, key: &str, kind: &str) -> (Vec
     let size = if state.page == 0 { request.params.get("MaxResults").parse().unwrap_or(100) } else { state.page };
     let from: usize = request.params.get("NextToken").parse().unwrap_or_default();
     let listed = state.fleets.iter().filter(|(id, fleet)| id.starts_with(kind) && fleet.kind != "instant");
-    let mut listed = listed.map(|(id, _)| id.clone()).skip(from);
+    let is_told = |fleet: &Fleet| fleet.asked.as_ref().is_none_or(|asked| Instant::now() >= asked.told_from);
+    let mut listed = listed.filter(|(_, fleet)| is_told(fleet)).map(|(id, _)| id.clone()).skip(from);
     let page = listed.by_ref().take(size).collect();
     let next = if listed.next().is_some() { tag("nextToken", from + size) } else { String::new() };
     (page, next)
@@ -182,12 +187,13 @@ fn spot_fleets(state: &State, request: &Request) -> Result<Answer, Refusal> {
         config += &tag("type", fleet.kind);
         let policy = if fleet.terminates_excess { "default" } else { "noTermination" };
         config += &tag("excessCapacityTerminationPolicy", policy);
-        config += &list("launchSpecifications", "item", offers);
+        config += &fleet.asked.as_ref().map_or_else(|| list("launchSpecifications", "item", offers), pools::described);
         let (there, on_demand) = fleet.fulfilled(&state.instances);
         config += &tag("fulfilledCapacity", format!("{there}.0"));
         config += &tag("onDemandFulfilledCapacity", format!("{on_demand}.0"));
         config += &tag("loadBalancersConfig", balancers(fleet));
         let mut one = tag("spotFleetRequestId", id) + &tag("spotFleetRequestState", fleet.state());
+        one += &fleet.asked.as_ref().map(pools::created).unwrap_or_default();
         one += &fleet.activity.map_or_else(String::new, |activity| tag("activityStatus", activity));
         one += &list("tagSet", "item", fleet.tags.iter().map(|(key, value)| tag("key", key) + &tag("value", value)));
         write!(one, "<spotFleetRequestConfig>{config}</spotFleetRequestConfig>").unwrap();

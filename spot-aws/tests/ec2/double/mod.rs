@@ -1,4 +1,4 @@
-//! AWS as the tests have it: five services with state behind the real clients, stricter than AWS where in doubt.
+//! AWS as the tests have it: six services with state behind the real clients, stricter than AWS where in doubt.
 //!
 //! It refuses what the policy in `deploy/iam` does not allow, keeps groups at their size, zones in balance and mixes in
 //! proportion, tells of changes late, and can fail at every call.
@@ -7,7 +7,11 @@ mod autoscaling;
 mod balancing;
 mod ec2;
 mod eks;
+pub(crate) mod iam;
+pub(crate) mod network;
+pub(crate) mod pools;
 mod state;
+pub(crate) mod templates;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +30,8 @@ use wire::{Answer, Params, Refusal};
 
 /// The policy that is shipped.
 const POLICY: &str = include_str!("../../../../deploy/iam/spot-migrator.json");
+/// The one for pools, which comes beside it.
+const OF_POOLS: &str = include_str!("../../../../deploy/iam/spot-fleet.json");
 
 /// What goes wrong with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +106,7 @@ impl Aws {
 
     /// Calls that change something, in their order.
     pub(crate) fn writes(&self) -> Vec<Call> {
-        let reads = |call: &Call| call.action.split_once(":Describe").is_some();
+        let reads = |call: &Call| [":Describe", ":Get", ":List"].iter().any(|read| call.action.contains(read));
         let asks = |call: &Call| call.params.get("DryRun").is_some_and(|dry| dry == "true");
         self.calls().into_iter().filter(|call| !reads(call) && !asks(call)).collect()
     }
@@ -150,11 +156,21 @@ impl Aws {
             return Ok(request.refuse(&Refusal::denied(request.service, &action)));
         }
         let answer = match request.service {
-            wire::Service::Ec2 => ec2::answer(&mut inner.state, request),
+            wire::Service::Ec2 => {
+                let state = &mut inner.state;
+                let of_pools = network::answer(state, request).or_else(|| templates::answer(state, request));
+                let of_pools = of_pools.or_else(|| pools::answer(state, request));
+                of_pools.unwrap_or_else(|| ec2::answer(state, request))
+            }
             wire::Service::AutoScaling => autoscaling::answer(&mut inner.state, request),
             wire::Service::Balancing => balancing::answer(&mut inner.state, request),
             wire::Service::Classic => balancing::answer_classic(&mut inner.state, request),
             wire::Service::Eks => eks::answer(&inner.state, request),
+            wire::Service::Iam => {
+                let answer =
+                    network::answer_iam(&inner.state, request).or_else(|| iam::answer(&mut inner.state, request));
+                answer.unwrap_or_else(|| panic!("no call of IAM: {}", request.name))
+            }
         };
         let answer = answer.unwrap_or_else(|refusal| request.refuse(&refusal));
         match fault {
@@ -205,7 +221,16 @@ impl std::ops::DerefMut for Guard<'_> {
 
 /// The actions of the policy.
 pub(crate) fn allowed() -> BTreeSet<String> {
-    let policy: serde_json::Value = serde_json::from_str(POLICY).unwrap();
+    actions(POLICY)
+}
+
+/// The actions of the policy for pools.
+pub(crate) fn allowed_to_pools() -> BTreeSet<String> {
+    actions(OF_POOLS)
+}
+
+fn actions(policy: &str) -> BTreeSet<String> {
+    let policy: serde_json::Value = serde_json::from_str(policy).unwrap();
     let statements = policy["Statement"].as_array().unwrap().iter();
     let actions = statements.flat_map(|statement| statement["Action"].as_array().unwrap());
     actions.map(|action| action.as_str().unwrap().to_owned()).collect()
@@ -213,7 +238,7 @@ pub(crate) fn allowed() -> BTreeSet<String> {
 
 fn is_allowed(action: &str) -> bool {
     static ALLOWED: std::sync::OnceLock<BTreeSet<String>> = std::sync::OnceLock::new();
-    ALLOWED.get_or_init(allowed).contains(action)
+    ALLOWED.get_or_init(|| &allowed() | &allowed_to_pools()).contains(action)
 }
 
 impl Params {

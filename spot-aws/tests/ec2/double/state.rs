@@ -6,6 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::iam::Iam;
+use super::network::Network;
+use super::pools::{self, Asked, Market};
+use super::templates::{Made, Template};
+
 /// How long a group or fleet takes to launch another instance.
 const LAUNCH: Duration = Duration::from_mins(1);
 /// How long an instance takes to shut down.
@@ -26,6 +31,8 @@ pub(crate) struct Instance {
     pub(crate) address: String,
     pub(crate) kind: String,
     pub(crate) zone: String,
+    /// Its subnet; empty: not told.
+    pub(crate) subnet: String,
     pub(crate) reservation: Option<String>,
     pub(crate) tags: BTreeMap<String, String>,
     pub(crate) protected: bool,
@@ -93,6 +100,8 @@ pub(crate) struct Fleet {
     pub(crate) classic: Vec<String>,
     /// What a Spot Fleet says of how it fares.
     pub(crate) activity: Option<&'static str>,
+    /// What the fleet of a pool was asked for.
+    pub(crate) asked: Option<Asked>,
 }
 
 impl Fleet {
@@ -112,6 +121,7 @@ impl Fleet {
             target_groups: Vec::new(),
             classic: Vec::new(),
             activity: None,
+            asked: None,
         }
     }
 
@@ -196,6 +206,8 @@ pub(crate) struct Balancer {
     pub(crate) elsewhere: BTreeMap<(String, u16), Registration>,
     /// How long it drains.
     pub(crate) draining: Duration,
+    /// In which VPC it is, if it says so.
+    pub(crate) vpc: String,
     /// Whether it answers about an instance that it does not know, instead of refusing.
     pub(crate) lenient: bool,
 }
@@ -221,6 +233,14 @@ pub(crate) struct State {
     pub(crate) decrements: u32,
     /// The largest page that is answered; zero: whatever was asked for.
     pub(crate) page: usize,
+    pub(crate) templates: BTreeMap<String, Template>,
+    /// How many templates were ever made.
+    pub(crate) made: usize,
+    /// Requests by their tokens.
+    pub(crate) tokens: BTreeMap<String, Made>,
+    pub(crate) market: Market,
+    pub(crate) network: Network,
+    pub(crate) iam: Iam,
 }
 
 impl State {
@@ -356,23 +376,25 @@ impl State {
         tags.extend(group.map(|name| ("aws:autoscaling:groupName".to_owned(), name.to_owned())));
         tags.extend(fleet.map(|fleet| (fleet_tag(fleet).to_owned(), fleet.to_owned())));
         let kind = "m5.large".to_owned();
-        self.instances.insert(
-            id.clone(),
-            Instance {
-                lifecycle: None,
-                state: "running",
-                before: None,
-                since: Instant::now(),
-                launched: Timestamp::MAX,
-                dns: format!("new-{id}"),
-                address: "10.9.9.9".to_owned(),
-                kind,
-                zone: "eu-west-1a".to_owned(),
-                reservation: None,
-                tags,
-                protected: false,
-            },
-        );
+        let mut instance = Instance {
+            lifecycle: None,
+            state: "running",
+            before: None,
+            since: Instant::now(),
+            launched: Timestamp::MAX,
+            dns: format!("new-{id}"),
+            address: "10.9.9.9".to_owned(),
+            kind,
+            zone: "eu-west-1a".to_owned(),
+            subnet: String::new(),
+            reservation: None,
+            tags,
+            protected: false,
+        };
+        if let Some(asked) = fleet.and_then(|fleet| self.fleets[fleet].asked.as_ref()) {
+            pools::shape(self, asked, self.launched.len(), &mut instance);
+        }
+        self.instances.insert(id.clone(), instance);
         id
     }
 }
