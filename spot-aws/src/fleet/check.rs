@@ -3,6 +3,7 @@
 mod machine;
 mod network;
 mod rehearsal;
+mod roles;
 
 use std::collections::BTreeMap;
 
@@ -87,8 +88,9 @@ impl NodePool {
         // What AWS does not answer leaves time for the dry runs.
         let now = self.api().clock.instant();
         let half = now + by.since(now) / 2;
-        let ((mut findings, image), network) = future::join(self.check_machine(half), self.check_network(half)).await;
-        findings.extend(network);
+        let (mut findings, (machine, image), network) =
+            future::join3(self.check_roles(half), self.check_machine(half), self.check_network(half)).await;
+        findings.extend(machine.into_iter().chain(network));
         let Some(image) = image else { return findings };
         let is_certain = |finding: &Finding| finding.outcome.as_ref().is_err_and(Trouble::is_certain);
         let is_sound = !findings.iter().any(is_certain);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use spot_aws::fleet::{Finding, Pool};
 use spot_core::error::chain;
 
+use crate::double::iam::{self, Role};
 use crate::double::network::{Image, InstanceType};
 use crate::double::{Balancer, Fault, State};
 use crate::world::{World, pool};
@@ -52,6 +53,9 @@ async fn a_pool_that_can_be_is_found_to_be_sound_in_every_part() {
     let what: BTreeSet<_> = findings.iter().map(|finding| finding.what.as_str()).collect();
     let target_group = format!("target group {TARGET_GROUP}");
     for part in [
+        "fleet role arn:aws:iam::123456789012:role/fleet",
+        "service-linked role AWSServiceRoleForEC2Spot",
+        "service-linked role AWSServiceRoleForEC2SpotFleet",
         "instance profile node",
         "AMI ami-00000000000000001",
         "instance type m5.large",
@@ -71,7 +75,38 @@ async fn a_pool_that_can_be_is_found_to_be_sound_in_every_part() {
 }
 
 /// Each is one thing that is wrong, and is said in one sentence with its remedy, and in AWS' words only behind it.
-const CASES: [Case; 27] = [
+const CASES: [Case; 31] = [
+    (
+        "fleet role arn:aws:iam::123456789012:role/fleet",
+        |_| {},
+        |state| drop(state.iam.roles.remove("fleet")),
+        "role fleet is missing, by which Spot Fleet launches",
+        "run `spot-fleet create-role --name fleet`",
+    ),
+    (
+        "fleet role arn:aws:iam::123456789012:role/fleet",
+        |_| {},
+        |state| {
+            let role = Role::trusting("ec2.amazonaws.com").with_policy(&policy());
+            state.iam.roles.insert("fleet".to_owned(), role);
+        },
+        "role fleet does not trust spotfleet.amazonaws.com",
+        "add that service to its trust policy",
+    ),
+    (
+        "fleet role arn:aws:iam::123456789012:role/fleet",
+        |_| {},
+        |state| state.iam.roles.get_mut("fleet").unwrap().policies.clear(),
+        "role fleet has not AWS' policy/service-role/AmazonEC2SpotFleetTaggingRole",
+        "run `spot-fleet create-role --name fleet`",
+    ),
+    (
+        "service-linked role AWSServiceRoleForEC2SpotFleet",
+        |_| {},
+        |state| drop(state.iam.roles.remove("AWSServiceRoleForEC2SpotFleet")),
+        "role AWSServiceRoleForEC2SpotFleet is missing in this account",
+        "run `spot-fleet create-role`",
+    ),
     (
         "subnet subnet-9",
         |pool| pool.subnets.push("subnet-9".to_owned()),
@@ -269,6 +304,10 @@ const PASS_ROLE: &str = "You are not authorized to perform this operation. User:
                          authorized to perform: iam:PassRole on resource: arn:aws:iam::123456789012:role/fleet because no \
                          identity-based policy allows the iam:PassRole action";
 
+fn policy() -> String {
+    format!("arn:aws:{}", iam::POLICY)
+}
+
 fn subnet(state: &mut State, told: (&'static str, u32)) {
     state.network.subnets.insert("subnet-b".to_owned(), told);
 }
@@ -329,6 +368,8 @@ async fn what_could_not_be_asked_is_no_certain_trouble() {
         ("ec2:DescribeInstanceTypes", 2),
         ("ec2:DescribeKeyPairs", 1),
         ("iam:GetInstanceProfile", 1),
+        ("iam:GetRole", 1),
+        ("iam:ListAttachedRolePolicies", 1),
         ("elasticloadbalancing:DescribeLoadBalancers", 1),
         ("elasticloadbalancing:DescribeTargetGroups", 1),
         (FLEET, 1),
@@ -341,7 +382,7 @@ async fn what_could_not_be_asked_is_no_certain_trouble() {
             let findings = check(&world).await;
             let troubles = troubles(&findings);
             assert_eq!(troubles.len(), things, "{action}: {troubles:?}");
-            assert!(troubles.iter().all(|(_, said, _)| said.contains(word)), "{action} {fault:?}: {troubles:?}");
+            assert!(troubles.iter().all(|(.., all)| all.contains(word)), "{action} {fault:?}: {troubles:?}");
             let certain = findings.iter().filter_map(|finding| finding.outcome.as_ref().err());
             assert!(certain.into_iter().all(|trouble| !trouble.is_certain()), "{action} {fault:?}");
         }
