@@ -188,9 +188,3 @@ pub(crate) fn blocked(report: &Report) -> Vec<(&str, &str)> {
         other => panic!("{other:?}"),
     }
 }
-
-/// The same for work that is told otherwise.
-pub(crate) fn killed(model: &Model, job: super::Job) {
-    let attempt = job.attempt(model, &model.process(), &super::Notes::default(), &settings());
-    assert!(matches!(attempt, Err(Halt::Killed)), "{attempt:?}");
-}
