@@ -265,7 +265,7 @@ impl World {
 
     fn change_target(&mut self, id: &str, to: u32, why: Why) {
         let (from, now) = (self.target(id), self.now());
-        let Some(fleet) = self.fleets.named_mut(id) else { return };
+        let Some(fleet) = self.fleets.named_mut(id).filter(|fleet| !fleet.ended) else { return };
         fleet.settles = now + fleet.spec.modifying;
         self.fleets.changes.push(FleetChange { fleet: id.to_owned(), from, to, why });
         if let Some(group) = self.groups.get_mut(id) {
