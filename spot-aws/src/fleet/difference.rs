@@ -87,12 +87,12 @@ impl Existing {
         same.max_by_key(|fleet| (fleet.created, &fleet.id)).map(|fleet| fleet.id.as_str())
     }
 
-    /// What is of the pool's name, but not the pool's. A fleet that has gone hinders nobody.
+    /// What is of the pool's name, but not the pool's. A fleet that has ended hinders nobody.
     fn foreign(&self) -> Vec<Change> {
         let template =
             self.template.iter().filter(|template| !template.ours).map(|template| ("launch template", &template.id));
         let fleets =
-            self.fleets.iter().filter(|fleet| !fleet.ours && !fleet.is_gone()).map(|fleet| ("fleet", &fleet.id));
+            self.fleets.iter().filter(|fleet| !fleet.ours && !fleet.has_ended).map(|fleet| ("fleet", &fleet.id));
         template.chain(fleets).map(|(what, id)| Change::Foreign { what, id: id.clone() }).collect()
     }
 

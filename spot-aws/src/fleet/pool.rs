@@ -103,7 +103,7 @@ pub enum UserData {
 pub struct Kubelet {
     /// More arguments, each whole: `--max-pods=58`.
     pub arguments: Vec<String>,
-    /// Shell commands that come before the kubelet is started, and after its arguments were written.
+    /// Shell commands, run by `bash -eu` before the kubelet is started, and after its arguments were written.
     pub before: String,
 }
 

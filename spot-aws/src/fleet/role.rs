@@ -259,6 +259,41 @@ impl Missing {
         }
     }
 
+    /// What is missing, and why it is needed.
+    #[must_use]
+    pub fn why(&self) -> String {
+        match self {
+            Self::Role { name } => format!(
+                "role {name} is missing, by which Spot Fleet launches, tags and terminates machines for this account"
+            ),
+            Self::Other { wanted, found } => {
+                format!("role {wanted} is not in this account, where the role of that name is {found}")
+            }
+            Self::Trust { name } => {
+                format!("role {name} does not trust {SERVICE}, so that Spot Fleet can't act by it")
+            }
+            Self::Policy { name } => format!(
+                "role {name} lacks AWS' policy {POLICY}, without which Spot Fleet may not launch, tag and terminate machines"
+            ),
+            Self::ServiceLinked(role) => {
+                format!("role {} is missing in this account, by which {}", role.name(), role.purpose())
+            }
+        }
+    }
+
+    /// What helps.
+    #[must_use]
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::Role { name } | Self::Policy { name } => format!("run `spot-fleet create-role --name {name}`"),
+            Self::Other { .. } => "correct `fleetRole`".to_owned(),
+            Self::Trust { .. } => {
+                "add that service to its trust policy, or name another role in `fleetRole`".to_owned()
+            }
+            Self::ServiceLinked(_) => "run `spot-fleet create-role`".to_owned(),
+        }
+    }
+
     /// What is done to make it, in a few words: `create role x`.
     #[must_use]
     pub fn step(&self) -> String {
@@ -273,33 +308,7 @@ impl Missing {
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Role { name } => write!(
-                f,
-                "role {name} is missing, by which Spot Fleet launches, tags and terminates machines for this account: run \
-                 `spot-fleet create-role --name {name}`"
-            ),
-            Self::Other { wanted, found } => write!(
-                f,
-                "role {wanted} is not in this account, where the role of that name is {found}: correct `fleetRole`"
-            ),
-            Self::Trust { name } => write!(
-                f,
-                "role {name} does not trust {SERVICE}, so that Spot Fleet can't act by it: add that service to its trust \
-                 policy, or name another role in `fleetRole`"
-            ),
-            Self::Policy { name } => write!(
-                f,
-                "role {name} lacks AWS' policy {POLICY}, without which Spot Fleet may not launch, tag and terminate machines: \
-                 run `spot-fleet create-role --name {name}`"
-            ),
-            Self::ServiceLinked(role) => write!(
-                f,
-                "role {} is missing in this account, by which {}: run `spot-fleet create-role`",
-                role.name(),
-                role.purpose()
-            ),
-        }
+        write!(f, "{}: {}", self.why(), self.remedy())
     }
 }
 

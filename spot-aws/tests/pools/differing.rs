@@ -177,8 +177,7 @@ fn what_bears_the_name_but_not_the_tags_is_told_alone() {
     assert_eq!(told(&pool(), &existing), expected);
     existing.template.as_mut().unwrap().ours = true;
     existing.fleets[1].has_ended = true;
-    existing.fleets[1].fulfilled = 0;
-    assert_eq!(told(&pool(), &existing), [""; 0], "one that has gone hinders nobody");
+    assert_eq!(told(&pool(), &existing), [""; 0], "one that has ended hinders nobody");
 }
 
 #[test]
