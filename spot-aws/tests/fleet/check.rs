@@ -97,7 +97,7 @@ const CASES: [Case; 31] = [
         "fleet role arn:aws:iam::123456789012:role/fleet",
         |_| {},
         |state| state.iam.roles.get_mut("fleet").unwrap().policies.clear(),
-        "role fleet has not AWS' policy/service-role/AmazonEC2SpotFleetTaggingRole",
+        "role fleet lacks AWS' policy AmazonEC2SpotFleetTaggingRole",
         "run `spot-fleet create-role --name fleet`",
     ),
     (

@@ -29,9 +29,7 @@ impl NodePool {
 }
 
 fn told(missing: &Missing) -> Trouble {
-    let text = missing.to_string();
-    let (why, remedy) = text.split_once(": ").unwrap_or((&text, "run `spot-fleet create-role`"));
-    Trouble::new(why, remedy)
+    Trouble::new(missing.why(), missing.remedy())
 }
 
 fn unanswered(error: PortError) -> Trouble {
