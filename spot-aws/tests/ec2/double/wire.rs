@@ -1,4 +1,4 @@
-//! Requests read, answers written, in the protocols of the five services.
+//! Requests read, answers written, in the protocols of the six services.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,7 @@ pub(crate) enum Service {
     Balancing,
     Classic,
     Eks,
+    Iam,
 }
 
 impl Service {
@@ -21,6 +22,7 @@ impl Service {
             Self::AutoScaling => "autoscaling",
             Self::Balancing | Self::Classic => "elasticloadbalancing",
             Self::Eks => "eks",
+            Self::Iam => "iam",
         }
     }
 }
@@ -74,7 +76,7 @@ impl Refusal {
         match service {
             Service::Ec2 => Self::new(503, "RequestLimitExceeded", "Request limit exceeded."),
             Service::Eks => Self::new(429, "ThrottlingException", "Rate exceeded"),
-            Service::AutoScaling | Service::Balancing | Service::Classic => {
+            Service::AutoScaling | Service::Balancing | Service::Classic | Service::Iam => {
                 Self::new(400, "Throttling", "Rate exceeded")
             }
         }
@@ -85,7 +87,9 @@ impl Refusal {
         match service {
             Service::Ec2 => Self::new(403, "UnauthorizedOperation", words),
             Service::Eks => Self::new(403, "AccessDeniedException", words),
-            Service::AutoScaling | Service::Balancing | Service::Classic => Self::new(403, "AccessDenied", words),
+            Service::AutoScaling | Service::Balancing | Service::Classic | Service::Iam => {
+                Self::new(403, "AccessDenied", words)
+            }
         }
     }
 }
@@ -107,6 +111,7 @@ impl Request {
         let service = match (host.split('.').next(), version) {
             (Some("ec2"), _) => Service::Ec2,
             (Some("autoscaling"), _) => Service::AutoScaling,
+            (Some("iam"), _) => Service::Iam,
             (Some("elasticloadbalancing"), Some("2012-06-01")) => Service::Classic,
             (Some("elasticloadbalancing"), Some("2015-12-01")) => Service::Balancing,
             other => panic!("no service of ours: {other:?}"),
@@ -139,7 +144,7 @@ impl Request {
             Service::Eks => {
                 (vec![("x-amzn-errortype", code.clone())], serde_json::json!({ "message": words }).to_string())
             }
-            Service::AutoScaling | Service::Balancing | Service::Classic => {
+            Service::AutoScaling | Service::Balancing | Service::Classic | Service::Iam => {
                 (Vec::new(), format!("<ErrorResponse>{error}</ErrorResponse>"))
             }
         };
