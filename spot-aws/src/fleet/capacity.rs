@@ -63,8 +63,7 @@ impl PoolCapacity for NodePool {
                 return Err(PortError::new(ErrorClass::Permanent, format!("fleet {fleet} has ended")));
             };
             let target = now.target.total;
-            let mut error = PortError::new(ErrorClass::Timeout, format!("fleet {fleet} is still being modified"));
-            if now.is_settled() {
+            let error = if now.is_settled() {
                 if target == to && now.spares {
                     return Ok(());
                 }
@@ -76,14 +75,19 @@ impl PoolCapacity for NodePool {
                 // Before it is asked for: this future may be dropped.
                 terminated.handle(&id);
                 let wanted = Target { total: to, on_demand: now.target.on_demand.min(to) };
-                if !sent {
-                    match self.aws.set_target(&id, wanted, true, write).await? {
-                        Ok(_) => sent = true,
-                        Err(refused) if refused.may_pass() => error = refused.into(),
-                        Err(refused) => return Err(explained(refused)),
+                let asked = if sent { Ok(None) } else { self.aws.set_target(&id, wanted, true, write).await? };
+                match asked {
+                    Ok(_) => {
+                        sent = true;
+                        let what = format!("fleet {fleet} was told to want {to}, and EC2 still tells of {target}");
+                        PortError::new(ErrorClass::Timeout, what)
                     }
+                    Err(refused) if refused.may_pass() => refused.into(),
+                    Err(refused) => return Err(explained(refused)),
                 }
-            }
+            } else {
+                busy(fleet)
+            };
             if !self.api().pause(LOOK, write.by).await {
                 return Err(error);
             }
@@ -113,13 +117,17 @@ impl PoolCapacity for NodePool {
                     Err(refused) => return Err(explained(refused)),
                 }
             } else {
-                PortError::new(ErrorClass::Timeout, format!("fleet {fleet} is still being modified"))
+                busy(fleet)
             };
             if !self.api().pause(LOOK, write.by).await {
                 return Err(error);
             }
         }
     }
+}
+
+fn busy(fleet: &str) -> PortError {
+    PortError::new(ErrorClass::Timeout, format!("fleet {fleet} is still being modified"))
 }
 
 /// Those of them that run, or are about to, with their weights.

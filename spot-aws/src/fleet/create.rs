@@ -11,10 +11,11 @@ use aws_smithy_types::retry::RetryConfig;
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::ports::{Instant, Write};
 
-use super::cause::{Cause, explained};
+use super::cause::explained;
 use super::difference::Existing;
 use super::node_pool::NodePool;
 use super::request::{Launch, Version};
+use super::role::Missing;
 use super::sdk::{Terms, tags};
 use crate::action::Action;
 use crate::error::CallError;
@@ -222,7 +223,8 @@ impl NodePool {
         match self.api().call(Action::GetRole, by, request.send()).await {
             Ok(answer) => Ok(answer.role.map(|role| role.arn).unwrap_or_default()),
             Err(error) if error.code == "NoSuchEntity" => {
-                Err(PortError::new(ErrorClass::Permanent, Cause::Role.said()).caused_by(PortError::from(error)))
+                let missing = Missing::Role { name: role.clone() }.to_string();
+                Err(PortError::new(ErrorClass::Permanent, missing).caused_by(PortError::from(error)))
             }
             Err(error) => Err(explained(error)),
         }

@@ -57,6 +57,14 @@ async fn a_role_that_is_missing_or_may_not_be_handed_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_role_by_its_name_is_looked_up_and_said_to_be_missing() {
+    let (class, words) = refused(|pool| pool.fleet_role = "nobody".to_owned(), |_| {}).await;
+    assert_eq!(class, ErrorClass::Permanent);
+    assert!(words.starts_with("role nobody is missing") && words.contains("spot-fleet create-role"), "{words}");
+    assert!(words.contains("NoSuchEntity"), "{words}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_quota_that_is_used_up() {
     let answer = refused(|_| {}, |market| market.fleets = 0).await;
     assert_says(answer, Cause::FleetQuota, "MaxSpotFleetRequestCountExceeded");
