@@ -109,6 +109,19 @@ impl Connection {
     /// # Errors
     /// When address or credentials can't be read.
     pub async fn open(args: &AccessArgs, environment: &Environment, state: &State) -> Result<Self, Fault> {
+        Self::with_clock(args, environment, state, Arc::new(TokioClock::new())).await
+    }
+
+    /// The same by a clock that others go by, too: what one says means nothing to another.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn with_clock(
+        args: &AccessArgs,
+        environment: &Environment,
+        state: &State,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Fault> {
         let access = access(args, environment);
         let client = spot_kube::connect(&access)
             .await
@@ -116,7 +129,6 @@ impl Connection {
             .map_err(Fault::usage)?;
         let pods_own = (access == Access::InCluster).then(|| client.default_namespace());
         let namespace = namespace(state, environment, pods_own);
-        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
         let cluster = match &namespace {
             Some(namespace) => {
                 let settings = spot_kube::Settings {

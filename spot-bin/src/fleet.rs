@@ -11,6 +11,7 @@
 pub mod cli;
 mod consent;
 mod create;
+mod create_role;
 mod delete;
 mod plan;
 mod progress;
@@ -37,6 +38,6 @@ pub fn dispatch(arguments: &Arguments, environment: &Environment) -> Result<Exit
         Command::Scale(args) => scale::scale(args, arguments, environment),
         Command::Roll(args) => roll::roll(args, arguments, environment),
         Command::Delete(args) => delete::delete(args, arguments, environment),
-        Command::CreateRole(_) => Err(Fault::failed(anyhow::anyhow!("this build creates no roles"))),
+        Command::CreateRole(args) => create_role::create_role(args, arguments, environment),
     }
 }

@@ -94,7 +94,7 @@ pub enum Lane {
     Planned,
 }
 
-/// Goes with every write; only the core makes one.
+/// Goes with every write; for what is a node's only the core makes one.
 #[derive(Clone)]
 pub struct Write {
     /// When the request must have ended.
@@ -109,11 +109,17 @@ impl Write {
         Self { by, lane, leadership }
     }
 
+    /// A permit for planned work that is no node's: on what a pool is launched by, say.
+    #[must_use]
+    pub fn planned(by: Instant, leadership: Arc<dyn Leadership>) -> Self {
+        Self::new(by, Lane::Planned, leadership)
+    }
+
     /// A permit for tests of adapters.
     #[cfg(feature = "test-util")]
     #[must_use]
     pub fn assume(by: Instant, leadership: Arc<dyn Leadership>) -> Self {
-        Self::new(by, Lane::Planned, leadership)
+        Self::planned(by, leadership)
     }
 
     /// The same for the answer to an interruption.
@@ -431,14 +437,6 @@ pub struct Ports {
     pub observer: Arc<dyn Observer>,
     /// Whether we may write.
     pub leadership: Arc<dyn Leadership>,
-}
-
-impl Ports {
-    /// A permit for planned work that is not a node's, and has to end by then.
-    #[must_use]
-    pub fn permit(&self, by: Instant) -> Write {
-        Write::new(by, Lane::Planned, Arc::clone(&self.leadership))
-    }
 }
 
 impl fmt::Debug for Ports {

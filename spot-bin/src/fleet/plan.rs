@@ -84,7 +84,7 @@ fn text(plan: &Plan, file: &PoolFile, path: &Path) -> Result<String, Fault> {
     let Plan { changes: found, command: _, launch, file: _ } = plan;
     let pool = &file.pool;
     let mut text = format!(
-        "Pool {} of cluster {}: {} units, never below {} (file {}).\n",
+        "Pool {} of cluster {}: {} units, never below {} (hash {}).\n",
         pool.name, pool.cluster, pool.target_capacity, pool.min_capacity, launch.hash
     );
     match found.as_deref() {

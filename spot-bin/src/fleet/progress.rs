@@ -14,7 +14,7 @@ use crate::output;
 
 /// Shows it on standard error.
 #[derive(Debug)]
-pub struct Shown {
+pub(super) struct Shown {
     /// None: nobody watches.
     bar: Option<ProgressBar>,
     /// What was said last of something that is waited for; it is said again only when it is another.
@@ -24,14 +24,14 @@ pub struct Shown {
 impl Shown {
     /// With a bar if somebody watches.
     #[must_use]
-    pub fn new(is_watched: bool) -> Self {
+    pub(super) fn new(is_watched: bool) -> Self {
         let style = ProgressStyle::with_template("{bar:30} {msg}");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         Self { bar: is_watched.then(|| ProgressBar::no_length().with_style(style)), waits: Mutex::default() }
     }
 
     /// Says something, above the bar.
-    pub fn say(&self, line: &str) {
+    pub(super) fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| output::line(line)),
             None => output::line(line),
@@ -39,7 +39,7 @@ impl Shown {
     }
 
     /// Ends with the last line: what comes is the result.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

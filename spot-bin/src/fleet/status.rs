@@ -15,7 +15,6 @@ use self::seen::Seen;
 use super::cli::{Arguments, StatusArgs};
 use super::work::until_told;
 use crate::cli::{Environment, Output};
-use crate::connection::Connection;
 use crate::exit::{Exit, Fault};
 use crate::output;
 use crate::pool::PoolFile;
@@ -99,7 +98,7 @@ pub(super) fn status(args: &StatusArgs, arguments: &Arguments, environment: &Env
     let prices = prices(args).map_err(Fault::usage)?;
     until_told(arguments, environment, async |work| {
         let cloud = work.cloud(&file).await?;
-        let connection = Connection::open(&args.access, environment, &file.state).await?;
+        let connection = work.connection(&file, &args.access).await?;
         let existing = cloud.pool.existing(work.by()).await.context("can't ask what exists of the pool")?;
         let members = cloud.pool.members(work.by()).await.context("can't ask for the pool's machines")?;
         let live = connection.cluster.open(Scope::Cluster, work.by()).await.context("can't read the cluster")?;

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use spot_aws::fleet::NodePool;
+use spot_aws::fleet::{NodePool, Roles};
 use spot_aws::{Aws, AwsSettings, Identity};
 use spot_core::budget::Budgets;
 use spot_core::capacity::CapacityLabels;
 use spot_core::drain::plan::DrainRules;
-use spot_core::error::RunError;
+use spot_core::error::{PortError, RunError};
 use spot_core::judge::Policy;
 use spot_core::pool::{Outcome, PoolCapacity, Pools, Report, Settings};
-use spot_core::ports::{Clock, CloudProvider, Cluster, Instant, Observer, Ports, Write};
+use spot_core::ports::{Alone, Clock, CloudProvider, Cluster, Instant, Leadership, Observer, Ports, Write};
 use spot_core::retire::RetireSettings;
 use spot_core::stop::Stop;
 use spot_kube::preflight::Features;
@@ -21,7 +21,7 @@ use spot_kube::{Events, EventsWorker, Right, TokioClock};
 use tokio::runtime;
 use tracing::warn;
 
-use super::cli::Arguments;
+use super::cli::{Arguments, CreateRoleArgs};
 use super::progress::Shown;
 use super::report;
 use crate::cli::{AccessArgs, Environment};
@@ -68,7 +68,8 @@ pub(super) struct Cloud {
 /// A pool under our lease.
 pub(super) struct Held {
     pub(super) pools: Pools,
-    ports: Ports,
+    clock: Arc<dyn Clock>,
+    leadership: Arc<dyn Leadership>,
 }
 
 /// What a command is to do under the lease, and by which rules.
@@ -111,25 +112,60 @@ impl Work<'_> {
         self.clock.instant() + ROUND
     }
 
+    /// The cluster, by the same clock as the cloud. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// When address or credentials can't be read.
+    pub(super) async fn connection(&self, file: &PoolFile, access: &AccessArgs) -> Result<Connection, Fault> {
+        Connection::with_clock(access, self.environment, &file.state, Arc::clone(&self.clock)).await
+    }
+
     /// The pool in the cloud. No API is called yet.
     ///
     /// # Errors
     /// When nobody says in which region it is.
     pub(super) async fn cloud(&self, file: &PoolFile) -> Result<Cloud, Fault> {
-        let settings = AwsSettings {
+        let aws = self.aws(AwsSettings {
             region: file.region.clone(),
             endpoint_url: file.endpoint_url.clone(),
             cluster_name: file.pool.cluster.clone(),
+            load_balancer: (file.load_balancer.drain, file.load_balancer.drain_max),
+            ..self.settings()
+        });
+        let aws = aws.await.context("the pool file is refused: region").map_err(Fault::usage)?;
+        Ok(Cloud { pool: NodePool::new(Arc::clone(&aws), file.pool.clone()), aws })
+    }
+
+    /// The roles of fleets in the account. No API is called yet.
+    ///
+    /// # Errors
+    /// When nobody says in which region an API is.
+    pub(super) async fn roles(&self, args: &CreateRoleArgs) -> Result<Roles, Fault> {
+        let CreateRoleArgs { name, yes: _, region, endpoint_url } = args.clone();
+        let aws = self.aws(AwsSettings { region, endpoint_url, ..self.settings() });
+        Ok(Roles::new(aws.await.context("name one with --region").map_err(Fault::usage)?, name))
+    }
+
+    async fn aws(&self, settings: AwsSettings) -> Result<Arc<Aws>, PortError> {
+        Ok(Arc::new(Aws::connect(settings, Arc::clone(&self.clock), None).await?))
+    }
+
+    fn settings(&self) -> AwsSettings {
+        AwsSettings {
+            region: None,
+            endpoint_url: None,
+            cluster_name: String::new(),
             require_cluster_tag: true,
             identity: Identity::Name,
             labels: CapacityLabels::default(),
-            load_balancer: (file.load_balancer.drain, file.load_balancer.drain_max),
+            load_balancer: (Duration::ZERO, Duration::ZERO),
             instance_metadata: asks_metadata_service(self.environment),
-        };
-        let aws = Aws::connect(settings, Arc::clone(&self.clock), None).await;
-        let aws = aws.context("the pool file is refused: region").map_err(Fault::usage)?;
-        let aws = Arc::new(aws);
-        Ok(Cloud { pool: NodePool::new(Arc::clone(&aws), file.pool.clone()), aws })
+        }
+    }
+
+    /// A permit for what is nobody's but the account's.
+    pub(super) fn permit(&self) -> Write {
+        Write::planned(self.by(), Arc::new(Alone))
     }
 
     /// Works on the pool under its lease, with every right that this needs; none: told to stop before.
@@ -142,7 +178,7 @@ impl Work<'_> {
         work: impl AsyncFnOnce(&Held) -> Result<T, Fault>,
     ) -> Result<Option<T>, Fault> {
         let Task { file, access, cloud, settings, deletes_pods } = task;
-        let connection = Connection::open(access, self.environment, &file.state).await?;
+        let connection = self.connection(file, access).await?;
         let namespace = connection.namespace()?;
         let name = file.leader_election.enabled.then(|| file.lease_name());
         let Some(with_events) = self.preflight(&connection, name.clone(), deletes_pods).await? else { return Ok(None) };
@@ -151,7 +187,7 @@ impl Work<'_> {
         let mut observers = Observers::default().and(shown);
         let mut beside = Beside::default();
         if with_events {
-            let clock = Arc::clone(&connection.clock);
+            let clock = Arc::clone(&self.clock);
             let (events, worker) =
                 Events::new(connection.client.clone(), clock, format!("spot-fleet-{}", file.pool.name));
             observers = observers.and(Arc::new(events));
@@ -161,7 +197,7 @@ impl Work<'_> {
         let election = Election {
             access,
             environment: self.environment,
-            clock: &connection.clock,
+            clock: &self.clock,
             lease: lease.as_ref(),
             patience: lease.as_ref().map(leadership::patience),
         };
@@ -169,14 +205,14 @@ impl Work<'_> {
         let ports = Ports {
             cluster: Arc::clone(&connection.cluster) as Arc<dyn Cluster>,
             cloud: Arc::clone(&cloud.aws) as Arc<dyn CloudProvider>,
-            clock: Arc::clone(&connection.clock),
+            clock: Arc::clone(&self.clock),
             observer: Arc::new(observers),
             leadership: lead.leadership(),
         };
         let leadership = lead.leadership();
         let capacity = Arc::new(cloud.pool.clone()) as Arc<dyn PoolCapacity>;
-        let pools = Pools::new(ports.clone(), capacity, file.pool.name.clone(), settings);
-        let held = Held { pools, ports };
+        let pools = Pools::new(ports, capacity, file.pool.name.clone(), settings);
+        let held = Held { pools, clock: Arc::clone(&self.clock), leadership: Arc::clone(&leadership) };
         let ended = tokio::select! {
             biased;
             () = leadership.lost() => Err(fault(RunError::LostLeadership)),
@@ -224,7 +260,7 @@ impl Work<'_> {
 impl Held {
     /// A permit to ask for templates and a fleet now.
     pub(super) fn permit(&self) -> Write {
-        self.ports.permit(self.ports.clock.instant() + REQUEST)
+        Write::planned(self.clock.instant() + REQUEST, Arc::clone(&self.leadership))
     }
 }
 

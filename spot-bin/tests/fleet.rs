@@ -1,0 +1,189 @@
+//! `spot-fleet` as people start it: what is wrong is said with its place and the remedy before anybody is asked, and the
+//! exit code tells.
+
+#![cfg(feature = "aws")]
+#![expect(clippy::expect_used, reason = "clippy's allowance for tests does not reach their helper functions")]
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+use rstest::rstest;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const POOL: &str = "apiVersion: spot-migrator.io/v1alpha1
+kind: SpotFleetNodePool
+cluster: prod
+name: workers
+targetCapacity: 6
+minCapacity: 2
+region: eu-west-1
+subnets: [subnet-0123456789abcdef0, subnet-0123456789abcdef1]
+securityGroups: [sg-0123456789abcdef0]
+instanceProfile: node
+image: ami-0123456789abcdef0
+userData: {kubelet: {}}
+unitRootVolumeIops: 20000
+launchSpecifications:
+- {instanceType: m5.large}
+- {instanceType: m5.xlarge, weightedCapacity: 2}
+- {instanceType: m5.4xlarge, weightedCapacity: 6}
+";
+
+/// A cluster and an AWS behind a port on which nobody listens: the first one is never given out.
+const UNREACHABLE: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+                           clusters: [{name: a, cluster: {server: \"https://127.0.0.1:1\"}}]\n\
+                           users: [{name: a, user: {token: secret-token}}]\n\
+                           contexts: [{name: a, context: {cluster: a, user: a}}]\n";
+const NOBODY: &str = "endpointUrl: \"http://127.0.0.1:1\"\n";
+
+/// The program with an environment of its own, in a folder with a pool's file.
+fn run(pool: &str, arguments: &[&str]) -> Output {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    write(&folder, "pool.yaml", pool);
+    write(&folder, "kubeconfig", UNREACHABLE);
+    program(folder.path()).args(arguments).output().expect("the program starts")
+}
+
+fn program(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spot-fleet"));
+    command.env_clear().current_dir(folder).stdin(Stdio::null());
+    // Credentials of nobody: without them the SDK would look for some.
+    command.envs([("AWS_ACCESS_KEY_ID", "nobody"), ("AWS_SECRET_ACCESS_KEY", "nothing"), ("KUBECONFIG", "kubeconfig")]);
+    command
+}
+
+fn write(folder: &TempDir, name: &str, text: &str) {
+    fs::write(folder.path().join(name), text).expect("the folder is writable");
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn printed(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+const COMMANDS: [&str; 6] = ["plan", "create", "status", "scale", "roll", "delete"];
+
+#[test]
+fn every_command_refuses_a_wrong_file_with_place_and_remedy_before_anything_else() {
+    let wrong = POOL.replace("minCapacity: 2", "minCapcity: 2");
+    for command in COMMANDS {
+        let output = run(&wrong, &[command, "pool.yaml"]);
+        let said = said(&output);
+        assert_eq!((output.status.code(), printed(&output).as_str()), (Some(2), ""), "{command}: {said}");
+        for word in ["error: ", "pool.yaml:6:", "minCapcity", "minCapacity"] {
+            assert!(said.contains(word), "{word} is not named by {command} in\n{said}");
+        }
+    }
+}
+
+#[test]
+fn every_command_names_a_file_that_is_not_there() {
+    for command in COMMANDS {
+        let output = run(POOL, &[command, "gone.yaml"]);
+        assert_eq!(output.status.code(), Some(2), "{command}");
+        assert!(said(&output).contains("gone.yaml"), "{}", said(&output));
+    }
+}
+
+#[rstest]
+#[case::no_command(&[], "Usage")]
+#[case::unknown_command(&["rol", "pool.yaml"], "roll")]
+#[case::no_file(&["create"], "<FILE>")]
+#[case::below_the_floor(&["scale", "pool.yaml", "--to", "1"], "`minCapacity`")]
+#[case::nobody_to_ask(&["delete", "pool.yaml"], "--yes")]
+#[case::nobody_to_ask_for_roles(&["create-role", "--region", "eu-west-1"], "--yes")]
+#[case::prices_that_are_not_there(&["status", "pool.yaml", "--prices", "gone.tsv"], "gone.tsv")]
+#[case::prices_that_are_none(&["status", "pool.yaml", "--prices", "pool.yaml"], "line 1")]
+#[case::kubeconfig_that_is_not_there(&["status", "pool.yaml", "--kubeconfig", "gone"], "gone")]
+fn wrong_arguments_end_with_2_and_name_what_would_be_right(#[case] arguments: &[&str], #[case] named: &str) {
+    let output = run(&format!("{POOL}{NOBODY}"), arguments);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(named), "{named} is not named in\n{said}");
+}
+
+#[test]
+fn a_pool_in_no_region_is_refused() {
+    let output = run(&POOL.replace("region: eu-west-1\n", ""), &["plan", "pool.yaml"]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("region"), "{}", said(&output));
+}
+
+#[test]
+fn a_plan_asks_nobody_if_told_so_and_shows_what_would_be_sent_and_what_is_in_force() {
+    let output = run(POOL, &["plan", "pool.yaml", "--offline"]);
+    assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), ""));
+    let text = printed(&output);
+    for shown in [
+        "Pool workers of cluster prod: 6 units, never below 2",
+        // What is sent,
+        "instanceType: m5.4xlarge",
+        "noTermination",
+        // what is clamped,
+        "To be noted:",
+        "m5.4xlarge: ",
+        // and a default.
+        "allocationStrategy: price-capacity-optimized",
+    ] {
+        assert!(text.contains(shown), "{shown} is not shown in\n{text}");
+    }
+}
+
+#[test]
+fn a_plan_is_one_json_document_with_what_would_be_sent_and_every_key() {
+    let output = run(POOL, &["plan", "pool.yaml", "--offline", "-o", "json"]);
+    let plan: Value = serde_json::from_slice(&output.stdout).expect("it is one document");
+    assert_eq!(plan["launch"]["request"]["kind"], "maintain");
+    assert_eq!((&plan["file"]["targetCapacity"], &plan["file"]["unitRootVolumeSize"]), (&6.into(), &20.into()));
+    assert!(plan.get("changes").is_none(), "nobody was asked: {plan}");
+    let again = run(POOL, &["plan", "pool.yaml", "--offline", "-o", "json"]);
+    assert_eq!(printed(&output), printed(&again));
+}
+
+/// An AWS that allows nothing.
+fn denying() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it listens");
+    let body = "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>no</Message></Error></Errors>\
+                <RequestID>1</RequestID></Response>";
+    let answer = format!(
+        "HTTP/1.1 403 Forbidden\r\ncontent-type: text/xml\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let answer = answer.clone();
+            thread::spawn(move || {
+                let mut request = vec![0; 65_536];
+                // Whoever does not read the answer does not want it.
+                let _asked = stream.read(&mut request);
+                let _answered = stream.write_all(answer.as_bytes());
+            });
+        }
+    });
+    format!("http://{address}")
+}
+
+#[rstest]
+#[case(&["plan", "pool.yaml"])]
+#[case(&["create", "pool.yaml"])]
+#[case(&["create", "pool.yaml", "--dry-run"])]
+#[case(&["status", "pool.yaml"])]
+#[case(&["scale", "pool.yaml"])]
+#[case(&["roll", "pool.yaml"])]
+#[case(&["delete", "pool.yaml", "--yes"])]
+fn a_right_that_is_missing_on_aws_fails_the_command_with_1_and_is_named(#[case] arguments: &[&str]) {
+    let output = run(&format!("{POOL}endpointUrl: \"{}\"\n", denying()), arguments);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: ") && said.contains("ec2:Describe"), "{said}");
+}
