@@ -62,7 +62,7 @@ impl PoolFile {
             let message = format!("{name} can't be read ({error}): name a file of YAML that is there");
             refused(&name, vec![Problem { place: Place::Default, key: String::new(), message }])
         })?;
-        let folder = path.parent().unwrap_or(Path::new(""));
+        let folder = path.parent().unwrap_or_else(|| Path::new(""));
         Self::parse(&name, &text, &|file| std::fs::read(folder.join(file)))
     }
 

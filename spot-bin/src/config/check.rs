@@ -6,7 +6,7 @@ use super::{
     Drain, LeaderElection, Problem, State, file,
     lapse::{Timeout, written},
     problem::Place,
-    tree::Tree,
+    tree::{Tree, steps},
 };
 
 /// Problems, noted at their places.
@@ -20,9 +20,14 @@ impl Check<'_> {
         self.problems.push(Problem { place: self.tree.place(key), key: key.to_owned(), message: message.into() });
     }
 
-    /// Whether the value of `key` is the one that was written, not a default that stands in for a refused one.
+    /// Whether no problem is known of a key, of what it is in, or of what is in it: its value is the one that was written,
+    /// not a default that stands in for a refused one, and a further problem does not only follow from that.
     pub(crate) fn is_sound(&self, key: &str) -> bool {
-        self.problems.iter().all(|problem| problem.key != key && !key.starts_with(&format!("{}.", problem.key)))
+        let key = steps(key);
+        self.problems
+            .iter()
+            .map(|problem| steps(&problem.key))
+            .all(|known| known.is_empty() || !known.starts_with(&key) && !key.starts_with(&known))
     }
 
     pub(crate) fn noted<T, E: Display>(&mut self, key: &str, result: Result<T, E>) -> Option<T> {

@@ -293,14 +293,6 @@ pub(super) struct VolumeSize {
     pub(super) throughput: Option<u32>,
 }
 
-impl LaunchSpecification {
-    /// With every key that may be left out.
-    pub(super) fn complete() -> Self {
-        let root_volume = VolumeSize { size: Some(0), iops: Some(0), throughput: Some(0) };
-        Self { max_price: Some(Price(String::new())), root_volume, ..Self::default() }
-    }
-}
-
 impl VolumeSize {
     fn is_empty(&self) -> bool {
         *self == Self::default()

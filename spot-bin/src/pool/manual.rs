@@ -1,6 +1,6 @@
 //! The manual of the pool file, in Markdown, and the test that keeps it and the JSON Schema up to date.
 
-use super::file::{File, LaunchSpecification, Taint, keys};
+use super::file::{File, LaunchSpecification, Price, Taint, VolumeSize, keys};
 use crate::config::key::{Key, keys_of, schema};
 use crate::config::manual::{assert_up_to_date, tables};
 
@@ -55,10 +55,13 @@ any other `$` is left alone. Its path is relative to the pool file. The whole is
 
 fn page() -> String {
     let example = include_str!("../../../deploy/pools/kubelet.yaml");
-    let items = [
-        table("launchSpecifications", keys_of(&LaunchSpecification::complete())),
-        table("taints", keys_of(&Taint::default())),
-    ];
+    // With every key that may be left out.
+    let offer = LaunchSpecification {
+        max_price: Some(Price(String::new())),
+        root_volume: VolumeSize { size: Some(0), iops: Some(0), throughput: Some(0) },
+        ..LaunchSpecification::default()
+    };
+    let items = [table("launchSpecifications", keys_of(&offer)), table("taints", keys_of(&Taint::default()))];
     format!("{PREFACE}{example}{MEANING}{}{}", tables(keys()), items.concat())
 }
 

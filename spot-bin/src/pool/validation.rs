@@ -39,7 +39,7 @@ pub(super) fn validate(file: File, mut check: Check<'_>, read_file: ReadFile<'_>
     let leader_election = check.leader_election(&file.leader_election);
     let state = check.state(&file.state.namespace.0, &file.state.config_map.0);
     // A refused target is no smaller than the minimum.
-    let target = if is_doubted(&check, "targetCapacity") { file.min_capacity } else { file.target_capacity };
+    let target = if check.is_sound("targetCapacity") { file.target_capacity } else { file.min_capacity };
     let pool = pool(&file, target, user_data, taints);
     report(&mut check, pool.faults());
 
@@ -67,7 +67,7 @@ fn require(check: &mut Check<'_>, path: &str, keys: &[(&str, &str)]) {
     let Value::Map(_) = &tree.value else { return };
     for (name, example) in keys {
         let key = if path.is_empty() { (*name).to_owned() } else { format!("{path}.{name}") };
-        if tree.get(name).is_none() && !is_doubted(check, &key) {
+        if tree.get(name).is_none() && check.is_sound(&key) {
             let message = format!("the key is missing: add it, as in `{name}: {example}`");
             check.problems.push(Problem { place: tree.place.clone(), key, message });
         }
@@ -83,7 +83,7 @@ fn user_data(check: &mut Check<'_>, data: &file::UserData, read_file: ReadFile<'
         ("bottlerocket", data.bottlerocket.is_some()),
     ];
     let given: Vec<_> = ways.iter().filter(|(_, is_given)| *is_given).map(|(way, _)| format!("`{way}`")).collect();
-    if given.len() != 1 && !is_doubted(check, "userData") {
+    if given.len() != 1 && check.is_sound("userData") {
         let message = if given.is_empty() {
             "found none of the ways to give it: write one of `file`, `kubelet`, `nodeadm` and `bottlerocket`".to_owned()
         } else {
@@ -138,7 +138,7 @@ fn taints(check: &mut Check<'_>, taints: &[file::Taint]) -> Vec<node::Taint> {
     for (index, taint) in indices(check.tree, "taints").into_iter().zip(taints) {
         require(check, &format!("taints[{index}]"), &[("key", "dedicated")]);
         let key = format!("taints[{index}].effect");
-        if taint.effect.is_none() && !is_doubted(check, &key) {
+        if taint.effect.is_none() && check.is_sound(&key) {
             let message = "a taint without an effect keeps nothing away: add `effect: NoSchedule`, or \
                            `PreferNoSchedule`, or `NoExecute`";
             refuse(check, &key, message.to_owned());
@@ -223,7 +223,7 @@ fn offer(offer: &file::LaunchSpecification) -> fleet::Offer {
 /// Notes what is wrong with the pool, but for what may only follow from problems that are known.
 fn report(check: &mut Check<'_>, faults: Vec<Fault>) {
     let keys = faults.into_iter().map(|Fault { key, message }| (as_written(check.tree, &key), message));
-    let fresh: Vec<_> = keys.filter(|(key, _)| !is_doubted(check, key)).collect();
+    let fresh: Vec<_> = keys.filter(|(key, _)| check.is_sound(key)).collect();
     for (key, message) in fresh {
         refuse(check, &key, message);
     }
@@ -245,15 +245,6 @@ fn as_written(tree: &Tree, path: &str) -> String {
 fn refuse(check: &mut Check<'_>, key: &str, message: String) {
     let place = check.tree.nearest(key).place.clone();
     check.problems.push(Problem { place, key: key.to_owned(), message });
-}
-
-/// Whether a problem is known of a key, of what it is in, or of what is in it: a further one may only follow from that.
-fn is_doubted(check: &Check<'_>, key: &str) -> bool {
-    let key = steps(key);
-    check.problems.iter().any(|problem| {
-        let known = steps(&problem.key);
-        !known.is_empty() && (known.starts_with(&key) || key.starts_with(&known))
-    })
 }
 
 /// The indices of a list's items, as they were written.

@@ -52,7 +52,9 @@ fn offer(at: usize) -> impl Strategy<Value = Value> {
             ("rootVolume", size.map(|size| json!({ "size": size }))),
         ];
         for (key, value) in more {
-            value.into_iter().for_each(|value| offer[key] = value);
+            if let Some(value) = value {
+                offer[key] = value;
+            }
         }
         offer
     })
