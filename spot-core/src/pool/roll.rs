@@ -193,7 +193,7 @@ impl Work<'_> {
                 }
                 Next::Wait => (Outcome::NotReady(count), true),
             };
-            let until = *patience.get_or_insert(self.now() + self.pools.settings.ready_timeout);
+            let until = *patience.get_or_insert_with(|| self.now() + self.pools.settings.ready_timeout);
             if !may_pass || self.now() >= until {
                 return Ok(outcome);
             }

@@ -2,53 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use jiff::Timestamp;
-use spot_core::error::RunError;
 use spot_core::model::{
-    self, Allowance, Call, FleetSpec, Halt, Invariants, Limits, Model, Offer, PoolLimits, Process, WorkloadSpec, World,
-    WorldBuilder,
+    Allowance, FleetSpec, Invariants, Limits, Model, Offer, PoolLimits, WorkloadSpec, World, WorldBuilder,
 };
 use spot_core::pool::roll::Terms;
-use spot_core::pool::{Count, Fleet, Outcome, Pools, Report, Settings, Told};
-use spot_core::ports::{Observer, Silent};
-use spot_core::progress::Progress;
-use spot_core::stop::Stop;
+use spot_core::pool::{Count, Fleet, Outcome, Report, Settings, Told};
 
-const MINUTE: Duration = Duration::from_mins(1);
-
-/// Remembers what is told of the pool.
-#[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Vec<Told>>>);
-
-impl Observer for Notes {
-    fn observe(&self, _at: Timestamp, event: &Progress) {
-        if let Progress::Pool(told) = event {
-            self.0.lock().unwrap().push(told.clone());
-        }
-    }
-}
-
-/// The pool as a process works on it.
-pub(crate) fn pools(process: &Process, settings: &Settings) -> Pools {
-    Pools::new(process.ports_alone(Arc::new(Silent)), process.pool(), "web", settings.clone())
-}
-
-/// A roll by this process.
-pub(crate) fn try_roll(
-    model: &Model,
-    process: &Process,
-    terms: Terms,
-    settings: &Settings,
-) -> Result<Result<Report, RunError>, Halt> {
-    model::block_on(model, pools(process, settings).roll(terms, &Stop::default()))
-}
-
-/// A roll by a new process, that does it to its end.
-pub(crate) fn rolled(model: &Model, terms: Terms, settings: &Settings) -> Report {
-    try_roll(model, &model.process(), terms, settings).expect("it ends").expect("it can be done")
-}
+use super::support::{Ask, MINUTE, ask, ask_and_hear, calls, is_write, settings};
 
 /// What each fleet wants, what runs of it, and whether it has ended.
 pub(crate) fn fleets(model: &Model) -> BTreeMap<String, (u32, u32, bool)> {
@@ -76,20 +37,20 @@ pub(crate) fn builder() -> WorldBuilder {
 pub(crate) const TERMS: Terms = Terms { capacity: 6, surge: 3, unavailable: 0 };
 
 /// What must hold of a pool that is rolled by these terms: its machines weigh three at most.
-pub(crate) const fn limits(terms: &Terms) -> Limits {
+pub(crate) fn limits(terms: &Terms) -> Limits {
     let Terms { capacity, surge, unavailable } = *terms;
     let ready = capacity - unavailable;
     Limits {
         nodes_at_once: 1,
         own_pod: None,
-        pause: Duration::from_mins(15),
+        pause: 15 * MINUTE,
         pool: PoolLimits { floor: ready, ready, most: capacity + surge + 2 },
     }
 }
 
 fn roll(model: &Model, terms: Terms) -> (Report, Invariants) {
     let invariants = Invariants::watch(model, limits(&terms));
-    (rolled(model, terms, &Settings::default()), invariants)
+    (ask(model, &settings(), Ask::Roll(terms)), invariants)
 }
 
 /// How many pods of a workload are ready.
@@ -102,11 +63,7 @@ fn ready(world: &World, app: &str) -> usize {
 fn every_old_node_goes_once_as_much_new_is_ready_and_then_the_old_fleet_is_ended() {
     let model = builder().build();
     let invariants = Invariants::watch(&model, limits(&TERMS));
-    let (process, notes) = (model.process(), Notes::default());
-    let ports = process.ports_alone(Arc::new(notes.clone()));
-    let pools = Pools::new(ports, process.pool(), "web", Settings::default());
-    let report = model::block_on(&model, pools.roll(TERMS, &Stop::default())).unwrap().unwrap();
-    let told = notes.0.lock().unwrap().clone();
+    let (report, told) = ask_and_hear(&model, Ask::Roll(TERMS));
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");
     assert_eq!(report.retired.len(), 3, "{report:?}");
     assert!(report.evictions >= 8, "{report:?}");
@@ -156,18 +113,17 @@ fn a_pool_without_surge_makes_room_first_and_one_without_old_fleets_only_waits()
 fn what_its_terms_leave_no_room_for_is_refused_before_anything_is_touched() {
     let refusal = |builder: WorldBuilder, terms, settings: &Settings| {
         let model = builder.build();
-        let report = rolled(&model, terms, settings);
-        let reads = |call: &Call| matches!(call, Call::Open(_) | Call::Recall | Call::Survey { .. } | Call::Fleets);
-        assert!(model.with(|world| world.calls().iter().all(|record| reads(&record.call))));
+        let report = ask(&model, settings, Ask::Roll(terms));
+        assert_eq!(calls(&model, is_write), 0);
         let Outcome::Refused(why) = report.outcome else { panic!("{report:?}") };
         why
     };
     let tight = Terms { capacity: 6, surge: 1, unavailable: 1 };
-    assert!(refusal(builder(), tight, &Settings::default()).contains("a node of 3 units"));
+    assert!(refusal(builder(), tight, &settings()).contains("a node of 3 units"));
     let floor = Settings { floor: 6, ..Settings::default() };
     assert!(refusal(builder(), Terms { unavailable: 1, ..TERMS }, &floor).contains("minimum is 6"));
     let none = WorldBuilder::default().fleet(FleetSpec::new("old", 2).members(&[2]).old());
-    assert!(refusal(none, TERMS, &Settings::default()).contains("create it first"));
+    assert!(refusal(none, TERMS, &settings()).contains("create it first"));
 }
 
 #[test]
@@ -197,7 +153,7 @@ fn without_enough_spot_it_waits_to_its_deadline_and_no_node_goes_that_would_be_m
     let (report, invariants) = roll(&model, TERMS);
     let Outcome::NotReady(count) = report.outcome else { panic!("{report:?}") };
     assert_eq!((count.launched, count.ready, count.wanted), (3, 3, 6));
-    assert!(model.with(|world| world.now()) >= began + Settings::default().ready_timeout);
+    assert!(model.with(|world| world.now()) >= began + settings().ready_timeout);
     let ready = model.with(|world| world.fleets().iter().map(Fleet::there).sum::<u32>());
     assert!(ready >= 6 && !report.retired.is_empty(), "as many went as came: {report:?}");
     assert_kept(&model, &invariants, "exhausted");
@@ -227,7 +183,7 @@ fn a_target_that_somebody_else_changes_meanwhile_is_left_as_it_is() {
     for fleet in ["new", "old"] {
         let model = builder().build();
         model.with(|world| world.later(3 * MINUTE, move |world| world.set_target(fleet, 9)));
-        let report = rolled(&model, TERMS, &Settings::default());
+        let report = ask(&model, &settings(), Ask::Roll(TERMS));
         let Outcome::Changed(what) = &report.outcome else { panic!("{report:?}") };
         assert!(what.contains(fleet) && what.contains('9'), "{what}");
         assert_eq!(fleets(&model)[fleet].0, 9, "it is not fought");
@@ -248,7 +204,7 @@ fn a_node_that_may_not_go_holds_none_of_the_others_up() {
 fn an_old_machine_that_is_taken_back_is_not_replaced_by_another_old_one() {
     let model = builder().build();
     model.with(|world| world.later(2 * MINUTE, |world| world.terminate_machine("old-3")));
-    let report = rolled(&model, TERMS, &Settings::default());
+    let report = ask(&model, &settings(), Ask::Roll(TERMS));
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");
     assert_eq!((fleets(&model)["old"], fleets(&model)["new"].0), ((0, 0, true), 6));
 }

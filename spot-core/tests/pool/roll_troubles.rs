@@ -11,11 +11,12 @@ use spot_core::model::{Call, Ended, Executor, Fact, FleetSpec, Halt, Invariants,
 use spot_core::model::{PoolLimits, Process, Why, World, WorldBuilder};
 use spot_core::node::{Effect, Taint, key};
 use spot_core::pool::roll::Terms;
-use spot_core::pool::{Outcome, Pools, Settings};
+use spot_core::pool::{Outcome, Pools};
 use spot_core::ports::Silent;
 use spot_core::stop::Stop;
 
-use super::roll::{TERMS, assert_kept, builder, fleets, limits, pools, rolled, try_roll};
+use super::roll::{TERMS, assert_kept, builder, fleets, limits};
+use super::support::{Ask, Notes, POOL, ask, ask_in_vain, calls, pools, settings, try_ask};
 
 /// More rolls than any single trouble needs to be got over.
 const ROLLS: usize = 8;
@@ -120,7 +121,7 @@ fn until_done(model: &Model, invariants: &Invariants, terms: Terms, what: &str) 
     let mut last = Outcome::Failed;
     for roll in 0..ROLLS {
         let process = model.process();
-        match try_roll(model, &process, terms, &Settings::default()) {
+        match try_ask(model, &process, &settings(), Ask::Roll(terms), &Stop::default()) {
             Ok(Ok(report)) => {
                 assert_kept(model, invariants, &format!("{what}, roll {roll}"));
                 last = report.outcome;
@@ -152,7 +153,7 @@ fn gone(model: &Model) -> (u32, u32) {
 
 fn calls_of_a_roll() -> u64 {
     let model = builder().build();
-    assert_eq!(rolled(&model, TERMS, &Settings::default()).outcome, Outcome::Done);
+    assert_eq!(ask(&model, &settings(), Ask::Roll(TERMS)).outcome, Outcome::Done);
     model.with(|world| u64::try_from(world.calls().len()).unwrap())
 }
 
@@ -202,9 +203,8 @@ fn killed_at_any_call_exactly_the_old_machines_go_each_once() {
     for call in 0..calls_of_a_roll() {
         let model = builder().build();
         model.with(|world| world.fault_at(call, Fault::KillAfter));
-        let killed = try_roll(&model, &model.process(), TERMS, &Settings::default());
-        assert!(matches!(killed, Err(Halt::Killed)), "call {call}");
-        assert_eq!(rolled(&model, TERMS, &Settings::default()).outcome, Outcome::Done, "call {call}");
+        ask_in_vain(&model, &settings(), Ask::Roll(TERMS));
+        assert_eq!(ask(&model, &settings(), Ask::Roll(TERMS)).outcome, Outcome::Done, "call {call}");
         let deleted = |fact: &Fact| match fact {
             Fact::MachineDeleted { node, .. } => Some(node.name.to_string()),
             _other => None,
@@ -229,7 +229,7 @@ fn of_two_processes_only_the_leader_changes_anything_and_the_pool_is_replaced_on
         let run = |process: &Process| {
             let candidate = process.candidate();
             let ports = process.ports(Arc::new(Silent), Arc::clone(&candidate) as _);
-            let pools = Pools::new(ports, process.pool(), "web", Settings::default());
+            let pools = Pools::new(ports, process.pool(), POOL, settings());
             async move {
                 candidate.gained().await;
                 pools.roll(TERMS, &Stop::default()).await
@@ -262,7 +262,7 @@ fn two_processes_without_a_lease_still_lose_no_pod_and_no_other_machine() {
         let invariants = Invariants::watch(&model, limits);
         let run = |process: &Process, delay: Duration| {
             let clock = process.ports_alone(Arc::new(Silent)).clock;
-            let pools = pools(process, &Settings::default());
+            let pools = pools(process, &settings(), &Notes::default());
             async move {
                 clock.sleep_until(clock.instant() + delay).await;
                 pools.roll(TERMS, &Stop::default()).await
@@ -325,10 +325,10 @@ proptest! {
                 world.fault_at(*call, trouble.fault());
             }
         });
-        let mut settings = Settings::default();
+        let mut settings = settings();
         settings.policy.budgets.at_once = at_once;
         for _roll in 0..4 {
-            match try_roll(&model, &model.process(), terms, &settings) {
+            match try_ask(&model, &model.process(), &settings, Ask::Roll(terms), &Stop::default()) {
                 Ok(_) | Err(Halt::Killed) => {}
                 Err(halt) => prop_assert!(false, "a roll does not end: {halt}"),
             }
@@ -337,6 +337,6 @@ proptest! {
             model.run_until(model.with(|world| world.now()) + TWO_HOURS).unwrap();
         }
         let cancelled = |call: &Call| matches!(call, Call::Cancel(fleet) if fleet == "new");
-        prop_assert!(!model.with(|world| world.calls().iter().any(|record| cancelled(&record.call))));
+        prop_assert_eq!(calls(&model, cancelled), 0);
     }
 }

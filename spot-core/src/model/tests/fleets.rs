@@ -9,7 +9,7 @@ use crate::model::{WorldBuilder, block_on};
 use crate::node::{Node, Readiness};
 use crate::pool::Fleet;
 use crate::ports::{Edit, NodeChange, Written};
-use crate::reason::ReasonKind;
+use crate::reason::{Reason, ReasonKind};
 use crate::retire::RetiredNode;
 
 fn spec(target: u32) -> FleetSpec {
@@ -141,7 +141,7 @@ fn while_it_is_being_modified_it_can_not_be_changed_again_and_lets_nobody_go() {
     let uid = node(&tester.model, "f-1").uid.clone();
     let (facts, before) = (survey(), tester.ports.clock.instant());
     let fact = facts.of(uid.as_str()).unwrap();
-    assert_eq!(fact.refusals.iter().map(|reason| reason.kind()).collect::<Vec<_>>(), [ReasonKind::GroupRefreshing]);
+    assert_eq!(fact.refusals.iter().map(Reason::kind).collect::<Vec<_>>(), [ReasonKind::GroupRefreshing]);
     let group = fact.group.as_ref().unwrap();
     assert_eq!((group.desired, group.weight, group.kind), (5, 2, GroupKind::Fleet { on_demand: 0 }));
     tester.pass(5 * SECOND);
