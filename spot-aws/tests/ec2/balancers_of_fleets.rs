@@ -88,6 +88,7 @@ async fn what_a_fleet_registered_that_does_not_maintain_is_taken_out_too() {
 async fn an_instance_that_stays_after_all_is_registered_where_its_fleet_had_it() {
     let world = world(2, |_| {});
     world.detach(1, Some(60)).await.unwrap();
+    assert_eq!(places_of(&world, 1), ["foreign", "classic foreign"]);
     world.attach(1).await.unwrap();
     assert_eq!(places_of(&world, 1), ["api", "foreign", "web", "classic foreign", "classic old"]);
 }
