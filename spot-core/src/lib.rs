@@ -4,7 +4,8 @@
 //! it, drains it by its disruption budgets, takes it out of its load balancers, has its machine deleted, waits until it
 //! is gone and its pods run elsewhere, and begins again. It stops when no on-demand node is left, or when one comes
 //! back, for then spot is exhausted. Beside the runs, what the cloud announces of machines is answered
-//! ([`Interruptions`](interruption::Interruptions)): a node is empty before its machine is taken.
+//! ([`Interruptions`](interruption::Interruptions)): a node is empty before its machine is taken. Pools of spot nodes grow,
+//! shrink, are replaced and removed by the same retirement ([`Pools`](pool::Pools)).
 //!
 //! ```text
 //! Schedule → view → survey → judge → rank → claim → drain → taint → detach → delete → gone → settled → created? ─┐
@@ -21,9 +22,9 @@
 //!
 //! # Cancel safety
 //!
-//! Dropping a future of a [`Migrator`] is a kill: nothing is cleaned up, and nothing has to be. What was begun is
+//! Dropping a future of a [`Migrator`] or of [`Pools`](pool::Pools) is a kill: nothing is cleaned up, and nothing has to be. What was begun is
 //! recorded on its node before it has an effect elsewhere, and the next process finishes or releases it
-//! ([`Migrator::recover`]). To end in order, set a [`Stop`](stop::Stop).
+//! ([`Migrator::recover`]; of a pool, the same call again). To end in order, set a [`Stop`](stop::Stop).
 //!
 //! # Features
 //!

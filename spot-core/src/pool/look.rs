@@ -7,7 +7,7 @@ use super::{Count, Fleet, Member};
 use crate::claim::{InstanceId, Machine};
 use crate::cloud::CloudFacts;
 use crate::judge::is_usable;
-use crate::node::{NodeRef, NodeSnapshot};
+use crate::node::{NodeRef, NodeSnapshot, Uid};
 use crate::view::View;
 
 /// A pool as it is at one moment.
@@ -37,6 +37,11 @@ impl Look {
     pub(super) fn old(&self) -> impl Iterator<Item = &Fleet> {
         let current = self.current().map(|fleet| fleet.id.as_str());
         self.fleets.iter().filter(move |fleet| Some(fleet.id.as_str()) != current)
+    }
+
+    /// The machine of each node.
+    pub(super) fn machines(&self) -> impl Iterator<Item = (Uid, InstanceId)> {
+        self.nodes.iter().map(|(instance, node)| (node.uid.clone(), instance.clone()))
     }
 
     /// The node of a machine, if it has joined.

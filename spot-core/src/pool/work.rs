@@ -83,7 +83,9 @@ pub(super) struct Work<'a> {
     stop: &'a Stop,
     /// What is known of what each fleet wants, if nobody but us changes it.
     wanted: BTreeMap<String, RangeInclusive<u32>>,
-    /// Machines that we have terminated, whatever lists still say.
+    /// The machines of nodes that were seen.
+    machines: BTreeMap<Uid, InstanceId>,
+    /// Machines that we had terminated: they count no more, whatever lists say that are late.
     gone: BTreeSet<InstanceId>,
     told: Option<Count>,
 }
@@ -109,7 +111,8 @@ impl<'a> Work<'a> {
             dry_run: false,
         };
         let run = Run::begin(&pools.ports, task, live, &pools.hold, stop).await?;
-        let mut work = Self { pools, run, live, stop, wanted: BTreeMap::new(), gone: BTreeSet::new(), told: None };
+        let (wanted, machines, gone) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        let mut work = Self { pools, run, live, stop, wanted, machines, gone, told: None };
         // Nobody is to go before it is said who.
         work.choose(&Going { machines: BTreeMap::new(), room: 0, others: Others::Stay });
         Ok(work)
@@ -124,6 +127,9 @@ impl<'a> Work<'a> {
         let fleets =
             within(&self.pools.ports, by, "asking for the pool's fleets", self.pools.capacity.fleets(by)).await;
         let mut fleets = fleets.map_err(|error| run_error(error, RunError::Cloud))?;
+        let progress::Report { retired, departing, .. } = &self.run.report;
+        let went = retired.iter().chain(departing).filter_map(|node| self.machines.get(&node.uid));
+        self.gone.extend(went.cloned());
         for fleet in &mut fleets {
             fleet.members.retain(|instance, _| !self.gone.contains(instance));
         }
@@ -137,7 +143,9 @@ impl<'a> Work<'a> {
         let view = self.live.view();
         self.run.follows(&view)?;
         self.run.survey(&view).await?;
-        Ok(Look::of(fleets, &view, &self.run.cloud))
+        let look = Look::of(fleets, &view, &self.run.cloud);
+        self.machines.extend(look.machines());
+        Ok(look)
     }
 
     /// The pool as it is when every fleet of it can be changed.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use spot_core::error::ErrorClass;
 use spot_core::model::fault::Fault;
-use spot_core::model::{self, FleetSpec, Invariants, Limits, Model, Offer, PoolLimits, WorkloadSpec, WorldBuilder};
+use spot_core::model::{
+    self, Call, FleetSpec, Invariants, Limits, Model, Offer, PoolLimits, WorkloadSpec, WorldBuilder,
+};
 use spot_core::node::key;
 use spot_core::pool::{Count, Outcome, Settings, Told};
 use spot_core::stop::Stop;
@@ -195,6 +197,31 @@ fn a_leftover_that_the_pool_is_to_keep_is_given_back_with_what_its_fleet_wanted(
     let invariants = Invariants::watch(&model, limits(2));
     assert_eq!(ask(&model, &settings(), Ask::Scale(2)).outcome, Outcome::Done);
     assert_eq!((invariants.at_the_end(&model), only(&model)), (vec![], (2, vec![1, 1])));
+}
+
+/// Machines that are gone are listed for a while; they do not make room for others.
+#[test]
+fn what_went_makes_no_room_though_lists_are_late() {
+    let late = |settings: &mut model::Settings| settings.describe_lag = 20 * MINUTE;
+    let model = WorldBuilder::default().settings(late).spot(2).fleet(fleet(&[1, 3, 3])).guarded("web", 8, 1).build();
+    model.with(|world| world.edit_node("sfr-1-1", |node| node.created_at -= MINUTE));
+    let invariants = Invariants::watch(&model, limits(4));
+    let report = ask(&model, &settings(), Ask::Scale(4));
+    assert_eq!((&report.outcome, names(&report)), (&Outcome::Remainder(6), vec!["sfr-1-1"]), "{report:?}");
+    assert_eq!(calls(&model, |call| matches!(call, Call::Terminate { .. })), 0, "nor are they terminated once more");
+    assert_eq!(invariants.at_the_end(&model), []);
+}
+
+#[test]
+fn work_on_a_pool_may_be_done_by_any_thread() {
+    fn is_send<T: Send>(_work: T) {}
+    let (model, stop) = (cluster(&[1]).build(), Stop::default());
+    let pools = pools(&model.process(), &settings(), &Notes::default());
+    is_send(pools.scale(1, &stop));
+    is_send(pools.await_ready(1, &stop));
+    is_send(pools.remove(None, &stop));
+    is_send(pools.roll(spot_core::pool::roll::Terms { capacity: 1, surge: 1, unavailable: 0 }, &stop));
+    is_send(pools.judged());
 }
 
 fn six() -> Model {
