@@ -20,18 +20,66 @@ pub(crate) fn report(outcome: Outcome) -> Report {
     Report { outcome, retired: Vec::new(), failed: Vec::new(), undone: Vec::new(), departing: Vec::new(), evictions: 0 }
 }
 
-/// The file of a pool of three units, with these lines more.
 #[cfg(feature = "aws")]
-pub(crate) fn pool_file(more: &str) -> crate::pool::PoolFile {
-    let text = format!("{POOL}{more}");
-    let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-    let path = folder.path().join("pool.yaml");
-    std::fs::write(&path, text).unwrap_or_else(|error| panic!("{error}"));
-    crate::pool::PoolFile::read(&path).unwrap_or_else(|error| panic!("{error}"))
-}
+pub(crate) use self::pool::{at, fleet, member, pool_file};
 
+/// Of pools.
 #[cfg(feature = "aws")]
-const POOL: &str = "apiVersion: spot-migrator.io/v1alpha1
+mod pool {
+    use jiff::Timestamp;
+    use spot_aws::fleet::{ExistingFleet, PoolMember};
+
+    use crate::pool::PoolFile;
+
+    /// The file of a pool of three units, with these lines more, or other values in their place.
+    pub(crate) fn pool_file(more: &str) -> PoolFile {
+        let key = |line: &str| line.split(':').next().map(str::to_owned);
+        let kept = POOL.lines().filter(|line| !more.lines().any(|other| key(other) == key(line)));
+        let text = kept.chain(more.lines()).collect::<Vec<_>>().join("\n");
+        let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        let path = folder.path().join("pool.yaml");
+        std::fs::write(&path, text).unwrap_or_else(|error| panic!("{error}"));
+        PoolFile::read(&path).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A moment.
+    pub(crate) fn at() -> Timestamp {
+        Timestamp::constant(1_767_574_800, 0)
+    }
+
+    /// A fleet of the pool that wants and has so much.
+    pub(crate) fn fleet(id: &str, hash: &str, (target, fulfilled): (u32, u32)) -> ExistingFleet {
+        ExistingFleet {
+            id: id.to_owned(),
+            ours: true,
+            state: "active".to_owned(),
+            hash: hash.to_owned(),
+            target,
+            fulfilled,
+            capacity: None,
+            created: at(),
+            has_ended: false,
+            activity: Some("fulfilled".to_owned()),
+            is_settled: true,
+            request: None,
+        }
+    }
+
+    /// A machine of the pool that is so much.
+    pub(crate) fn member(instance: &str, weight: u32) -> PoolMember {
+        PoolMember {
+            instance: instance.to_owned(),
+            fleet: "sfr-1".to_owned(),
+            instance_type: "m5.large".to_owned(),
+            zone: "eu-west-1a".to_owned(),
+            weight: Some(weight),
+            state: "running".to_owned(),
+            launched: at(),
+            price: None,
+        }
+    }
+
+    const POOL: &str = "apiVersion: spot-migrator.io/v1alpha1
 kind: SpotFleetNodePool
 cluster: prod
 name: workers
@@ -43,7 +91,6 @@ securityGroups: [sg-0123456789abcdef0]
 instanceProfile: node
 image: ami-0123456789abcdef0
 userData: {kubelet: {}}
-launchSpecifications:
-- {instanceType: m5.large}
-- {instanceType: m5.xlarge, weightedCapacity: 2}
+launchSpecifications: [{instanceType: m5.large}, {instanceType: m5.xlarge, weightedCapacity: 2}]
 ";
+}

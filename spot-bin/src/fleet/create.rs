@@ -45,8 +45,7 @@ pub(super) fn create(args: &CreateArgs, arguments: &Arguments, environment: &Env
         let mut settings = settings(&file, &Own::of(environment));
         settings.ready_timeout = args.timeout.unwrap_or(settings.ready_timeout);
         let task = Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods: false };
-        let exit = work.holding(task, async |held| created(work, held, &cloud, &file, &launch, args).await).await?;
-        Ok(exit.unwrap_or(Exit::Orderly))
+        work.holding(task, async |held| created(work, held, &cloud, &file, &launch, args).await).await
     })
 }
 
@@ -186,5 +185,25 @@ impl Listened<'_> {
         }
         let heard: Vec<_> = heard.into_iter().collect();
         Fault { error: anyhow!("{}; the fleet says: {}", fault.error, heard.join("; and: ")), ..fault }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{fleet, pool_file};
+
+    #[test]
+    fn nothing_is_created_beside_a_fleet_of_another_file() {
+        let file = pool_file("");
+        let launch = Launch::of(&file.pool, "/dev/xvda");
+        let refused = |hash: &str| {
+            let existing = Existing { template: None, fleets: vec![fleet("sfr-1", hash, (3, 3))] };
+            let changes = difference(&file.pool, &launch, &existing);
+            not_replaced(&changes, Path::new("pool.yaml")).map_err(|fault| fault.error.to_string())
+        };
+        assert_eq!(refused(&launch.hash), Ok(()));
+        let other = refused("another").expect_err("it is another");
+        assert!(other.contains("`spot-fleet roll pool.yaml` would replace fleet sfr-1"), "{other}");
     }
 }

@@ -32,6 +32,7 @@ pub(super) fn create_role(
             output::result("nothing was created\n")?;
             return Ok(Exit::Orderly);
         }
+        work.begin();
         let made = roles.create(&work.permit()).await.context("can't create the roles")?;
         output::result(&format!("done: every role that fleets need is there; made just now: {}\n", made.len()))?;
         Ok(Exit::Orderly)

@@ -52,7 +52,7 @@ pub(super) fn delete(args: &DeleteArgs, arguments: &Arguments, environment: &Env
         settings.floor = 0;
         let deletes_pods = args.force.is_some();
         let task = Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods };
-        Ok(work.holding(task, deleted).await?.unwrap_or(Exit::Orderly))
+        work.holding(task, deleted).await
     })
 }
 
@@ -66,4 +66,24 @@ fn question(existing: &Existing, file: &PoolFile) -> Option<String> {
     let (pool, cluster) = (&file.pool.name, &file.pool.cluster);
     let fleets = if fleets.len() == 1 { "1 fleet".to_owned() } else { format!("{} fleets", fleets.len()) };
     Some(format!("Delete pool {pool} of cluster {cluster}: {fleets} with {units} units, whose nodes are retired?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use spot_aws::fleet::{ExistingFleet, ExistingTemplate};
+
+    use super::*;
+    use crate::sample::{fleet, pool_file};
+
+    #[test]
+    fn it_is_asked_about_everything_that_would_go_and_only_if_something_would() {
+        let file = pool_file("");
+        let template = ExistingTemplate { id: "lt-1".to_owned(), ours: true, versions: Vec::new() };
+        let gone = ExistingFleet { has_ended: true, ..fleet("sfr-1", "a", (0, 0)) };
+        let fleets = vec![gone.clone(), fleet("sfr-2", "b", (3, 4)), fleet("sfr-3", "c", (1, 2))];
+        let asked = question(&Existing { template: None, fleets }, &file).expect("there are fleets");
+        assert!(asked.contains("pool workers of cluster prod: 2 fleets with 6 units"), "{asked}");
+        assert!(question(&Existing { template: Some(template), fleets: vec![] }, &file).is_some());
+        assert_eq!(question(&Existing { template: None, fleets: vec![gone] }, &file), None);
+    }
 }

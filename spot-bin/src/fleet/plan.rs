@@ -121,3 +121,34 @@ fn section(text: &mut String, title: &str, lines: impl Iterator<Item = impl std:
         let _written = writeln!(text, "  {line}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn replace() -> Change {
+        Change::Replace { fleet: "sfr-1".to_owned(), because: Vec::new() }
+    }
+
+    fn scale() -> Change {
+        Change::Scale { fleet: "sfr-1".to_owned(), from: 1, to: 2 }
+    }
+
+    #[rstest]
+    #[case::nothing(vec![], None)]
+    #[case::new(vec![Change::RequestFleet { target: 1 }], Some("create"))]
+    #[case::of_another_file(vec![Change::RequestFleet { target: 1 }, replace()], Some("roll"))]
+    #[case::of_another_size(vec![scale()], Some("scale"))]
+    #[case::somebody_elses(vec![scale(), Change::Foreign { what: "fleet", id: "sfr-2".to_owned() }], None)]
+    fn the_command_that_brings_all_of_it_about_is_named(#[case] found: Vec<Change>, #[case] expected: Option<&str>) {
+        assert_eq!(command(&found), expected);
+        let text = changes(&found, Path::new("pool.yaml"));
+        match (expected, found.is_empty()) {
+            (Some(command), _) => assert!(text.contains(&format!("`spot-fleet {command} pool.yaml`")), "{text}"),
+            (None, true) => assert_eq!(text, "Nothing would change.\n"),
+            (None, false) => assert!(text.contains("until that is out of the way"), "{text}"),
+        }
+    }
+}

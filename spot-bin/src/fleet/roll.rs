@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, anyhow};
 use spot_aws::fleet::{Existing, ExistingFleet, PoolMember};
 use spot_core::pool::Outcome;
-use spot_core::pool::roll::Terms;
+use spot_core::pool::roll::{Terms, TooHeavy};
 
 use super::cli::{Arguments, RollArgs};
 use super::create::{existing, looked_at};
@@ -43,11 +43,12 @@ pub(super) fn roll(args: &RollArgs, arguments: &Arguments, environment: &Environ
             let capacity = capacity(&existing, &launch.hash);
             let members = cloud.pool.members(work.by()).await.context("can't ask for the pool's machines")?;
             let surge = args.max_surge.unwrap_or_else(|| heaviest(&file, &members));
+            let terms = Terms { capacity, surge, unavailable: args.max_unavailable };
+            fit(&terms, &file, &members)?;
             let ensured = cloud.pool.ensure(&launch, 0, capacity, &held.permit()).await;
             let fleet = ensured.context("can't request the new fleet")?.fleet;
             let from: Vec<_> = old.iter().map(|fleet| fleet.id.as_str()).collect();
             work.shown.say(&format!("fleet {fleet} takes the place of {}, with {capacity} units", from.join(", ")));
-            let terms = Terms { capacity, surge, unavailable: args.max_unavailable };
             let report = held.pools.roll(terms, &work.stop).await.map_err(fault)?;
             if report.outcome == Outcome::Done {
                 cloud.pool.clean_up(&keep, &held.permit()).await.context("can't remove old versions")?;
@@ -56,7 +57,7 @@ pub(super) fn roll(args: &RollArgs, arguments: &Arguments, environment: &Environ
         };
         let settings = settings(&file, &Own::of(environment));
         let task = Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods: false };
-        Ok(work.holding(task, rolled).await?.unwrap_or(Exit::Orderly))
+        work.holding(task, rolled).await
     })
 }
 
@@ -76,9 +77,91 @@ fn capacity(existing: &Existing, hash: &str) -> u32 {
     existing.current(hash).and_then(|fleet| fleet.capacity).unwrap_or_else(wanted)
 }
 
+/// Refuses terms by which nothing could be done, before anything is asked for.
+fn fit(terms: &Terms, file: &PoolFile, members: &[PoolMember]) -> Result<(), Fault> {
+    let Terms { capacity, surge, unavailable } = *terms;
+    let floor = file.pool.min_capacity;
+    if capacity.saturating_sub(unavailable) < floor {
+        return Err(Fault::usage(anyhow!(
+            "--max-unavailable {unavailable} of {capacity} units would leave less than the {floor} of `minCapacity`: \
+             lower one of them; nothing was touched"
+        )));
+    }
+    let room = surge.saturating_add(unavailable);
+    match members.iter().filter_map(|member| member.weight).max() {
+        Some(weight) if weight > room => Err(Fault::usage(anyhow!(
+            "{}: raise --max-surge or --max-unavailable; nothing was touched",
+            TooHeavy { weight, room }
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// The weight of the heaviest machine that may come or go.
 fn heaviest(file: &PoolFile, members: &[PoolMember]) -> u32 {
     let come = file.pool.offers.iter().map(|offer| offer.weight);
     let go = members.iter().filter_map(|member| member.weight);
     come.chain(go).max().unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::sample::{fleet, member, pool_file};
+
+    fn existing(fleets: &[ExistingFleet]) -> Existing {
+        Existing { template: None, fleets: fleets.to_vec() }
+    }
+
+    #[test]
+    fn every_fleet_of_ours_that_is_not_current_is_old_until_nothing_of_it_is_left() {
+        let hash = "now";
+        let foreign = ExistingFleet { ours: false, ..fleet("sfr-3", "", (1, 1)) };
+        let ending = ExistingFleet { has_ended: true, ..fleet("sfr-4", "before", (0, 2)) };
+        let gone = ExistingFleet { has_ended: true, ..fleet("sfr-5", "before", (0, 0)) };
+        let existing =
+            existing(&[fleet("sfr-1", hash, (3, 3)), fleet("sfr-2", "before", (3, 3)), foreign, ending, gone]);
+        let old: Vec<_> = old(&existing, hash).iter().map(|fleet| fleet.id.as_str()).collect();
+        assert_eq!(old, ["sfr-2", "sfr-4"]);
+    }
+
+    #[test]
+    fn the_pool_wants_what_its_fleets_wanted_when_the_roll_began() {
+        let begins = existing(&[fleet("sfr-1", "before", (5, 5)), fleet("sfr-2", "older", (2, 2))]);
+        assert_eq!(capacity(&begins, "now"), 7);
+        let new = ExistingFleet { capacity: Some(7), ..fleet("sfr-3", "now", (2, 2)) };
+        let goes_on = existing(&[fleet("sfr-1", "before", (4, 4)), new]);
+        assert_eq!(capacity(&goes_on, "now"), 7);
+    }
+
+    #[rstest]
+    #[case::fits(3, 0, None)]
+    #[case::fits_together(1, 2, None)]
+    #[case::too_heavy(2, 0, Some("--max-surge"))]
+    #[case::below_the_floor(3, 4, Some("`minCapacity`"))]
+    fn terms_by_which_nothing_could_be_done_are_refused(
+        #[case] surge: u32,
+        #[case] unavailable: u32,
+        #[case] named: Option<&str>,
+    ) {
+        let (file, members) = (pool_file("minCapacity: 2\n"), [member("i-1", 1), member("i-2", 3)]);
+        let fitted = fit(&Terms { capacity: 5, surge, unavailable }, &file, &members);
+        match (named, fitted) {
+            (None, fitted) => assert!(fitted.is_ok(), "{fitted:?}"),
+            (Some(named), fitted) => {
+                let fault = fitted.expect_err("it can't be done");
+                assert!(fault.error.to_string().contains(named), "{}", fault.error);
+                assert_eq!(fault.exit, Exit::Usage);
+            }
+        }
+    }
+
+    #[test]
+    fn the_surge_has_room_for_the_heaviest_machine_that_comes_or_goes() {
+        let file = pool_file("");
+        assert_eq!(heaviest(&file, &[]), 2);
+        assert_eq!(heaviest(&file, &[member("i-1", 7)]), 7);
+    }
 }

@@ -29,7 +29,7 @@ pub(super) fn scale(args: &ScaleArgs, arguments: &Arguments, environment: &Envir
             let report = held.pools.scale(to, &work.stop).await.map_err(fault)?;
             finished(work, held, &report, args.detailed_exit_code).await
         };
-        Ok(work.holding(task, scaled).await?.unwrap_or(Exit::Orderly))
+        work.holding(task, scaled).await
     })
 }
 
@@ -57,4 +57,32 @@ fn is_current(existing: &Existing, file: &PoolFile, path: &Path) -> Result<(), F
     };
     let path = path.display();
     Err(Fault::failed(anyhow!("{why}: `spot-fleet {command} {path}` comes first; nothing was touched")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{fleet, pool_file};
+
+    #[test]
+    fn a_pool_is_never_scaled_below_its_floor() {
+        let file = pool_file("");
+        let fault = not_below(&file, 0).expect_err("the floor is 1");
+        assert!(fault.error.to_string().contains("1 or more"), "{}", fault.error);
+        assert_eq!((fault.exit, not_below(&file, 1).is_ok()), (Exit::Usage, true));
+    }
+
+    #[test]
+    fn what_is_not_as_the_file_says_is_created_or_rolled_first() {
+        let file = pool_file("");
+        let scaled = |fleets| {
+            let existing = Existing { template: None, fleets };
+            is_current(&existing, &file, Path::new("pool.yaml")).map_err(|fault| fault.error.to_string())
+        };
+        assert_eq!(scaled(vec![fleet("sfr-1", &file.pool.hash(), (3, 3))]), Ok(()));
+        let other = scaled(vec![fleet("sfr-1", "another", (3, 3))]).expect_err("it is another");
+        assert!(other.contains("`spot-fleet roll pool.yaml`"), "{other}");
+        let none = scaled(vec![]).expect_err("there is none");
+        assert!(none.contains("`spot-fleet create pool.yaml`"), "{none}");
+    }
 }

@@ -1,10 +1,11 @@
 //! What the commands have in common: the runtime and the signals, the pool in the cloud, and the lease under which it is
 //! changed.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use spot_aws::fleet::{NodePool, Roles};
 use spot_aws::{Aws, AwsSettings, Identity};
 use spot_core::budget::Budgets;
@@ -28,7 +29,7 @@ use crate::cli::{AccessArgs, Environment};
 use crate::connection::{self, Connection};
 use crate::exit::{Exit, Fault};
 use crate::http::Readiness;
-use crate::leadership::{self, Election};
+use crate::leadership::{self, Election, Lead};
 use crate::log::Log;
 use crate::observers::Observers;
 use crate::output;
@@ -45,6 +46,8 @@ use crate::telemetry;
 const ROUND: Duration = Duration::from_mins(2);
 /// How long it may take to ask for templates and a fleet: a fleet is told of only some time after it was asked for.
 const REQUEST: Duration = Duration::from_mins(5);
+/// How long the lease may take before it is said what is waited for.
+const SOON: Duration = Duration::from_secs(2);
 /// How long an orderly end may take.
 const GRACE: Duration = Duration::from_secs(30);
 /// How long names that are being looked up, or a question that nobody answers, may hold up the end of the process.
@@ -57,6 +60,8 @@ pub(super) struct Work<'a> {
     pub(super) stop: Stop,
     pub(super) shown: Arc<Shown>,
     is_verbose: bool,
+    /// Set once something may have been changed.
+    begun: Stop,
 }
 
 /// A pool in the cloud.
@@ -96,10 +101,12 @@ pub(super) fn until_told(
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
         let is_verbose = arguments.verbose > 0;
         let shown = Arc::new(Shown::new(output::is_watched() && !is_verbose));
-        let command = Work { environment, clock, stop: Stop::default(), shown, is_verbose };
+        let (stop, begun) = (Stop::default(), Stop::default());
+        let command = Work { environment, clock, stop, shown, is_verbose, begun };
         tokio::select! {
             ended = work(&command) => ended,
             why = signals.hurry(&command.stop, ("its time", GRACE)) => Err(Fault::failed(why)),
+            () = command.stopped_early() => Err(told_to_stop()),
         }
     });
     runtime.shutdown_timeout(LAST_LOOKUPS);
@@ -107,6 +114,19 @@ pub(super) fn until_told(
 }
 
 impl Work<'_> {
+    /// Something may be changed from now on: the work is ended between two of its steps.
+    pub(super) fn begin(&self) {
+        self.begun.set();
+    }
+
+    /// Returns when it is to end and has changed nothing yet: questions can be left in the middle.
+    async fn stopped_early(&self) {
+        self.stop.wait().await;
+        if self.begun.is_set() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// When a round of questions that begins now has to be over.
     pub(super) fn by(&self) -> Instant {
         self.clock.instant() + ROUND
@@ -168,7 +188,7 @@ impl Work<'_> {
         Write::planned(self.by(), Arc::new(Alone))
     }
 
-    /// Works on the pool under its lease, with every right that this needs; none: told to stop before.
+    /// Works on the pool under its lease, with every right that this needs.
     ///
     /// # Errors
     /// When the cluster can't be reached, a right is missing, another command works on the pool, or the work fails.
@@ -176,12 +196,12 @@ impl Work<'_> {
         &self,
         task: Task<'_>,
         work: impl AsyncFnOnce(&Held) -> Result<T, Fault>,
-    ) -> Result<Option<T>, Fault> {
+    ) -> Result<T, Fault> {
         let Task { file, access, cloud, settings, deletes_pods } = task;
         let connection = self.connection(file, access).await?;
         let namespace = connection.namespace()?;
         let name = file.leader_election.enabled.then(|| file.lease_name());
-        let Some(with_events) = self.preflight(&connection, name.clone(), deletes_pods).await? else { return Ok(None) };
+        let with_events = self.preflight(&connection, name.clone(), deletes_pods).await?;
         let shown: Arc<dyn Observer> =
             if self.is_verbose { Arc::new(Log::default()) } else { Arc::clone(&self.shown) as Arc<dyn Observer> };
         let mut observers = Observers::default().and(shown);
@@ -201,7 +221,8 @@ impl Work<'_> {
             lease: lease.as_ref(),
             patience: lease.as_ref().map(leadership::patience),
         };
-        let Some(lead) = election.win(&Readiness::default(), &self.stop).await? else { return Ok(None) };
+        let lead = self.led(&election).await?;
+        self.begin();
         let ports = Ports {
             cluster: Arc::clone(&connection.cluster) as Arc<dyn Cluster>,
             cloud: Arc::clone(&cloud.aws) as Arc<dyn CloudProvider>,
@@ -227,21 +248,37 @@ impl Work<'_> {
             beside.fall_silent();
         }
         beside.end().await;
-        ended.map(Some).map_err(|fault| because(fault, lost))
+        ended.map_err(|fault| because(fault, lost))
     }
 
-    /// Whether Events may be published; none: told to stop before the API server answered.
+    /// The lease, for which another command on the same pool may have to be waited.
+    async fn led(&self, election: &Election<'_>) -> Result<Lead, Fault> {
+        let readiness = Readiness::default();
+        let mut won = pin!(election.win(&readiness, &self.stop));
+        let lead = tokio::select! {
+            lead = &mut won => lead?,
+            () = self.clock.sleep_until(self.clock.instant() + SOON) => {
+                let (lease, patience) = (election.lease.map(ToString::to_string), election.patience.unwrap_or_default());
+                self.shown.say(&format!(
+                    "waiting up to {} s for lease {}: another command works on this pool, or was killed just now",
+                    patience.as_secs(),
+                    lease.unwrap_or_default()
+                ));
+                won.await?
+            }
+        };
+        lead.ok_or_else(told_to_stop)
+    }
+
+    /// Whether Events may be published.
     async fn preflight(
         &self,
         connection: &Connection,
         lease: Option<String>,
         deletes_pods: bool,
-    ) -> Result<Option<bool>, Fault> {
+    ) -> Result<bool, Fault> {
         let features = Features { retire: true, delete_pods: deletes_pods, events: true, lease };
-        let missing = tokio::select! {
-            missing = connection.missing_rights(&features, Duration::ZERO) => missing?,
-            () = self.stop.wait() => return Ok(None),
-        };
+        let missing = connection.missing_rights(&features, Duration::ZERO).await?;
         let is_for_events = |right: &Right| NeededBy::of(right) == NeededBy::Events;
         let (for_events, needed): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_for_events);
         connection::need_with(&needed, |right| match NeededBy::of(right) {
@@ -253,7 +290,7 @@ impl Work<'_> {
         for right in &for_events {
             warn!(%right, "a right is missing: no Kubernetes Events are published");
         }
-        Ok(Some(for_events.is_empty()))
+        Ok(for_events.is_empty())
     }
 }
 
@@ -276,6 +313,10 @@ pub(super) async fn finished(work: &Work<'_>, held: &Held, report: &Report, deta
     }
     output::result(&text)?;
     report::exit(report, detailed)
+}
+
+fn told_to_stop() -> Fault {
+    Fault::failed(anyhow!("told to stop before anything was touched"))
 }
 
 /// The core's settings for this file.
@@ -304,5 +345,40 @@ pub(super) fn settings(file: &PoolFile, own: &Own) -> Settings {
         settle_timeout: file.settle_timeout,
         ready_timeout: file.ready_timeout,
         floor: file.pool.min_capacity,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spot_core::node::Uid;
+
+    use super::*;
+    use crate::sample::pool_file;
+
+    #[test]
+    fn the_defaults_are_those_of_the_core() {
+        let settings = settings(&pool_file(""), &Own::default());
+        let mut core = Settings { floor: 1, ..Settings::default() };
+        // A judgement alone knows no drain whose time it could hold a pod to.
+        core.policy.drain_timeout = Some(core.retire.drain_timeout);
+        assert_eq!(format!("{settings:?}"), format!("{core:?}"));
+    }
+
+    #[test]
+    fn every_key_reaches_the_core() {
+        let file = pool_file(
+            "drain: {timeout: 7m, force: true, deleteEmptyDirData: false, podGracePeriod: 8s}\n\
+             loadBalancer: {drain: 1s, drainMax: 2m}\nsettle: {timeout: 9m}\nready: {timeout: 3m}\n\
+             nodeGone: {timeout: 10m, deleteNodeObject: false}\n",
+        );
+        let own = Own { node: Some("node-7".to_owned()), pod: Some(Uid::new("uid-7")) };
+        let Settings { policy, retire, settle_timeout, ready_timeout, floor } = settings(&file, &own);
+        let minutes = Duration::from_mins;
+        let drain = DrainRules { force: true, delete_empty_dir_data: false, pod_grace: Some(Duration::from_secs(8)) };
+        assert_eq!((&policy.drain, policy.drain_timeout), (&drain, Some(minutes(7))));
+        assert_eq!((policy.own_node.as_deref(), policy.own_pod), (Some("node-7"), Some(Uid::new("uid-7"))));
+        assert_eq!((retire.drain_timeout, retire.load_balancer), (minutes(7), (Duration::from_secs(1), minutes(2))));
+        assert_eq!((retire.node_gone_timeout, retire.delete_node_object), (minutes(10), false));
+        assert_eq!((settle_timeout, ready_timeout, floor), (minutes(9), minutes(3), 1));
     }
 }

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use spot_aws::fleet::{Existing, ExistingFleet, ExistingTemplate, PoolMember, Prices, tag};
+use spot_aws::fleet::{Existing, ExistingTemplate, PoolMember, Prices, tag};
 use spot_core::claim::{Claim, ClaimStep, InstanceId, Machine, Owner};
 use spot_core::labels::Labels;
 use spot_core::node::{ClaimAnnotation, NodeSnapshot, Readiness, Uid};
@@ -11,40 +10,10 @@ use spot_core::node::{ClaimAnnotation, NodeSnapshot, Readiness, Uid};
 use super::seen::Seen;
 use super::{Status, table};
 use crate::pool::PoolFile;
-use crate::sample::pool_file;
-
-fn at() -> Timestamp {
-    "2026-01-05T01:00:00Z".parse().expect("it is a time")
-}
-
-fn fleet(id: &str, hash: &str, (target, fulfilled): (u32, u32)) -> ExistingFleet {
-    ExistingFleet {
-        id: id.to_owned(),
-        ours: true,
-        state: "active".to_owned(),
-        hash: hash.to_owned(),
-        target,
-        fulfilled,
-        capacity: None,
-        created: at(),
-        has_ended: false,
-        activity: Some("fulfilled".to_owned()),
-        is_settled: true,
-        request: None,
-    }
-}
+use crate::sample::{self, at, fleet, pool_file};
 
 fn member(instance: &str, instance_type: &str, weight: u32, price: Option<f64>) -> PoolMember {
-    PoolMember {
-        instance: instance.to_owned(),
-        fleet: "sfr-1".to_owned(),
-        instance_type: instance_type.to_owned(),
-        zone: "eu-west-1a".to_owned(),
-        weight: Some(weight),
-        state: "running".to_owned(),
-        launched: at(),
-        price,
-    }
+    PoolMember { instance_type: instance_type.to_owned(), price, ..sample::member(instance, weight) }
 }
 
 fn node(name: &str, instance: &str) -> NodeSnapshot {
