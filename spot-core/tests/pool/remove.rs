@@ -136,6 +136,26 @@ fn a_machine_that_outlives_its_deadline_is_told_and_nothing_is_waited_for_withou
 }
 
 #[test]
+fn a_pool_that_is_all_there_is_goes_too() {
+    let model = WorldBuilder::default().control_plane(1).fleet(fleet(&[1, 1])).build();
+    assert_eq!(ask(&model, &settings(), Ask::Remove(None)).outcome, Outcome::Done);
+    assert_eq!(left(&model), NOTHING);
+
+    let alone = |settings: &mut model::Settings| {
+        settings.autoscaler.spot_left = 0;
+        settings.autoscaler.fallback = None;
+    };
+    let build = || {
+        let world = WorldBuilder::default().settings(alone).control_plane(1);
+        world.fleet(fleet(&[1])).deployment("web", 4).build()
+    };
+    let (model, forced) = (build(), build());
+    let report = ask(&model, &settings(), Ask::Remove(None));
+    assert!(matches!(report.outcome, Outcome::NotSettled(_)), "its pods run nowhere: {report:?}");
+    assert_eq!(ask(&forced, &settings(), Ask::Remove(Some(MINUTE))).outcome, Outcome::Done, "and nobody asks for that");
+}
+
+#[test]
 fn a_plan_names_each_node_of_the_pool_in_order_with_what_holds_it_and_writes_nothing() {
     let model = cluster(&[1, 2]).build();
     model.with(|world| world.annotate_node("sfr-1-1", key::DO_NOT_DISRUPT, Some("true")));

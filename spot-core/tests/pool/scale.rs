@@ -224,6 +224,36 @@ fn work_on_a_pool_may_be_done_by_any_thread() {
     is_send(pools.judged());
 }
 
+#[test]
+fn of_several_leftovers_only_as_many_go_as_the_pool_is_to_lose_now() {
+    let model = cluster(&[1, 1, 1, 1]).build();
+    let mut both = settings();
+    both.policy.budgets.at_once = 2;
+    model.with(|world| world.fault_when(1, Fault::KillAfter, |call| matches!(call, Call::Evict { .. })));
+    let killed = try_ask(&model, &model.process(), &both, Ask::Scale(2), &Stop::default());
+    let claimed = model.with(|world| world.view().nodes().iter().filter(|node| node.unschedulable).count());
+    assert!(killed.is_err() && claimed == 2, "{claimed} are claimed");
+    let invariants = Invariants::watch(&model, Limits { nodes_at_once: 2, ..limits(3) });
+    assert_eq!(ask(&model, &settings(), Ask::Scale(3)).outcome, Outcome::Done);
+    assert_eq!((invariants.at_the_end(&model), only(&model)), (vec![], (3, vec![1, 1, 1])));
+}
+
+#[test]
+fn while_somebody_elses_change_of_a_fleet_is_under_way_it_waits_and_not_without_end() {
+    for (modifying, to, expected) in [(3 * MINUTE, 3, true), (3 * MINUTE, 1, true), (60 * MINUTE, 1, false)] {
+        let mut spec = fleet(&[1, 1]);
+        spec.modifying = modifying;
+        let model = WorldBuilder::default().spot(2).fleet(spec).guarded("web", 8, 1).build();
+        model.with(|world| world.set_target(FLEET, 2));
+        let report = ask(&model, &settings(), Ask::Scale(to));
+        assert_eq!(report.outcome == Outcome::Done, expected, "{modifying:?}: {report:?}");
+        if !expected {
+            assert!(matches!(&report.outcome, Outcome::Changed(what) if what.contains("does not come to its end")));
+            assert_eq!(calls(&model, is_write), 0);
+        }
+    }
+}
+
 fn six() -> Model {
     cluster(&[1, 2, 3]).build()
 }
