@@ -129,6 +129,7 @@ const CASES: &[Case] = &[
     (|p| label(p, "node-restriction.kubernetes.io/a", ""), r#"labels["node-restriction.kubernetes.io/a"]"#),
     (|p| label(p, "x.node-restriction.kubernetes.io/a", ""), r#"labels["x.node-restriction.kubernetes.io/a"]"#),
     (|p| label(p, "node.kubernetes.io/instance-type", "m5.large"), r#"labels["node.kubernetes.io/instance-type"]"#),
+    (|p| label(p, "topology.kubernetes.io/zone", "a"), r#"labels["topology.kubernetes.io/zone"]"#),
     (|p| label(p, "node.kubernetes.io/lifecycle", "normal"), r#"labels["node.kubernetes.io/lifecycle"]"#),
     (|p| label(p, "spot-migrator.io/pool", "other"), r#"labels["spot-migrator.io/pool"]"#),
     (|p| label(p, "karpenter.sh/nodepool", "a"), r#"labels["karpenter.sh/nodepool"]"#),
@@ -182,6 +183,13 @@ fn a_sound_pool_has_none() {
     assert_eq!(full().faults(), []);
     assert_eq!(Pool { user_data: nodeadm(), ..pool() }.faults(), []);
     assert_eq!(Pool { user_data: bottlerocket(), ..pool() }.faults(), []);
+    let mut labelled = pool();
+    for key in
+        ["node.kubernetes.io/team", "x.node.kubernetes.io/team", "kubelet.kubernetes.io/team", "team", "kubernetes"]
+    {
+        label(&mut labelled, key, "a");
+    }
+    assert_eq!(labelled.faults(), []);
     assert_eq!(Pool { target_capacity: 0, min_capacity: 0, ..full() }.faults(), []);
 }
 

@@ -9,8 +9,18 @@ use super::{Faults, LIFECYCLE, entry};
 /// Prefixes below which a kubelet may set labels, though they are Kubernetes' own.
 /// <https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction>
 const ALLOWED: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
-/// Labels below them that the kubelet or the cloud controller sets, and what they would contradict.
-const SET_BY_OTHERS: [&str; 2] = ["node.kubernetes.io/instance-type", "node.kubernetes.io/windows-build"];
+/// Labels that the kubelet or the cloud controller sets.
+/// <https://kubernetes.io/docs/reference/labels-annotations-taints/>
+const SET_BY_OTHERS: [&str; 8] = [
+    "kubernetes.io/arch",
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "node.kubernetes.io/windows-build",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "topology.k8s.aws/zone-id",
+];
 
 impl Faults<'_> {
     pub(super) fn labels(&mut self) {
