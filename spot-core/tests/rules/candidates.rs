@@ -150,7 +150,7 @@ fn everything_else_that_holds_a_node_holds_one_of_a_pool() {
             |scene| scene.node("p-1").back_off = Some(BackOff { until: noon() + secs(9), count: 1 }),
             ReasonKind::BackingOff,
         ),
-        (|scene| drop(scene.run.failed.insert(uid("p-1").to_string())), ReasonKind::BackingOff),
+        (|scene| scene.run.failed.extend([uid("p-1").to_string()]), ReasonKind::BackingOff),
         (|scene| scene.node("p-1").deleting_since = Some(noon()), ReasonKind::Departing),
         (
             |scene| scene.fact("p-1").refusals.push(Reason::Plain(ReasonKind::TerminationProtected)),
