@@ -208,3 +208,19 @@ fn an_old_machine_that_is_taken_back_is_not_replaced_by_another_old_one() {
     assert_eq!(report.outcome, Outcome::Done, "{report:?}");
     assert_eq!((fleets(&model)["old"], fleets(&model)["new"].0), ((0, 0, true), 6));
 }
+
+#[test]
+fn what_is_asked_for_later_has_as_long_to_become_ready() {
+    let model = WorldBuilder::default()
+        .fleet(FleetSpec::new("old", 4).members(&[2, 2]).old())
+        .fleet(FleetSpec::new("new", 0).offer(Offer::new(2).left(0)))
+        .deployment("web", 4)
+        .build();
+    model.with(|world| {
+        // the rest is asked for by then, and nothing can be bought until a quarter of an hour after the beginning
+        world.later(9 * MINUTE, |world| world.terminate_machine("old-1"));
+        world.later(20 * MINUTE, |world| world.set_offer("new", 2, 2));
+    });
+    let report = ask(&model, &settings(), Ask::Roll(Terms { capacity: 4, surge: 2, unavailable: 0 }));
+    assert_eq!((report.outcome, report.retired.len()), (Outcome::Done, 1));
+}
