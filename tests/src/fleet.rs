@@ -63,6 +63,7 @@ impl SpotFleet {
             "cluster": CLUSTER,
             "name": POOL,
             "region": REGION,
+            "endpointUrl": cloud.aws().endpoint(),
             "targetCapacity": 6,
             "subnets": cloud.subnets(),
             "securityGroups": [ground.security_group],
@@ -78,6 +79,8 @@ impl SpotFleet {
             "taints": [{"key": "example.org/batch", "value": "yes", "effect": "NoSchedule"}],
             "loadBalancers": [BALANCER],
             "targetGroups": [ground.target_group],
+            // No longer than the load balancers themselves take.
+            "loadBalancer": {"drain": "0s"},
         });
         merge(&mut pool, changes);
         let control_plane = world.control_plane();
@@ -142,9 +145,13 @@ impl SpotFleet {
     }
 
     /// Runs `spot-fleet create-role` to its end.
+    ///
+    /// # Panics
+    /// If it does not end.
     pub async fn create_role(&self, arguments: &[&str], patience: Duration) -> Ended {
         let mut process = self.command("create-role");
-        process.args(arguments);
+        let endpoint = self.pool["endpointUrl"].as_str().expect("it was given one");
+        process.args(["--region", REGION, "--endpoint-url", endpoint]).args(arguments);
         self.running("create-role", process).ended(patience).await
     }
 
@@ -171,7 +178,11 @@ impl SpotFleet {
 impl Ground {
     async fn prepare(cloud: &Cloud) -> Self {
         let (aws, vpc) = (cloud.aws(), cloud.vpc());
-        aws.call("iam", "CreateInstanceProfile", json!({"InstanceProfileName": "nodes"})).await;
+        aws.create_role("nodes", "ec2.amazonaws.com").await;
+        let profile = json!({"InstanceProfileName": "nodes"});
+        aws.call("iam", "CreateInstanceProfile", profile).await;
+        let of_nodes = json!({"InstanceProfileName": "nodes", "RoleName": "nodes"});
+        aws.call("iam", "AddRoleToInstanceProfile", of_nodes).await;
         let group = json!({"GroupName": "nodes", "Description": "nodes", "VpcId": vpc});
         let group = aws.call("ec2", "CreateSecurityGroup", group).await;
         let listener =

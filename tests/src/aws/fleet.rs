@@ -41,7 +41,7 @@ impl Aws {
     /// # Panics
     /// If AWS refuses, as it does a second time.
     pub async fn create_fleet_roles(&self) -> String {
-        let role = self.create_fleet_role(ROLE, "spotfleet.amazonaws.com").await;
+        let role = self.create_role(ROLE, "spotfleet.amazonaws.com").await;
         self.call("iam", "AttachRolePolicy", json!({"RoleName": ROLE, "PolicyArn": POLICY})).await;
         for service in ["spot.amazonaws.com", "spotfleet.amazonaws.com"] {
             self.call("iam", "CreateServiceLinkedRole", json!({"AWSServiceName": service})).await;
@@ -53,7 +53,7 @@ impl Aws {
     ///
     /// # Panics
     /// If AWS refuses.
-    pub async fn create_fleet_role(&self, name: &str, service: &str) -> String {
+    pub async fn create_role(&self, name: &str, service: &str) -> String {
         let statement = json!({"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"});
         let trust = json!({"Version": "2012-10-17", "Statement": [statement]}).to_string();
         let request = json!({"RoleName": name, "AssumeRolePolicyDocument": trust});

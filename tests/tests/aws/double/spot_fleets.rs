@@ -164,7 +164,7 @@ async fn what_does_not_exist_or_belong_together_is_refused_and_buys_nothing() {
     let region = &pool.region;
     let (elsewhere, subnets) = network(&region.aws).await;
     let stranger = security_group(region, &elsewhere, "stranger").await;
-    let untrusted = region.aws.create_fleet_role("untrusted", "ec2.amazonaws.com").await;
+    let untrusted = region.aws.create_role("untrusted", "ec2.amazonaws.com").await;
     let first = "/LaunchTemplateConfigs/0/Overrides/0";
     for (path, value, code) in [
         ("/IamFleetRole", json!("arn:aws:iam::123456789012:role/none"), "InvalidSpotFleetRequestConfig"),
@@ -244,7 +244,7 @@ async fn what_has_run_out_or_costs_too_much_or_is_over_the_quota_is_told_and_com
 async fn a_fleet_whose_role_may_nothing_launches_nothing_and_says_so() {
     let pool = Pool::start().await;
     let mut config = pool.config();
-    config["IamFleetRole"] = json!(pool.region.aws.create_fleet_role("poor", "spotfleet.amazonaws.com").await);
+    config["IamFleetRole"] = json!(pool.region.aws.create_role("poor", "spotfleet.amazonaws.com").await);
     let id = pool.request(&config).await;
     assert!(pool.running().await.is_empty());
     assert_eq!(pool.told(&id).await, ["iamFleetRoleInvalid"]);
