@@ -187,3 +187,23 @@ fn a_right_that_is_missing_on_aws_fails_the_command_with_1_and_is_named(#[case] 
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("error: ") && said.contains("ec2:Describe"), "{said}");
 }
+
+/// Nothing was changed yet: a person who does not want to wait any more need not.
+#[test]
+fn a_question_that_nobody_answers_ends_at_once_when_told_to_and_never_as_if_it_were_answered() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = silent.local_addr().expect("it listens");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    write(&folder, "pool.yaml", &format!("{POOL}endpointUrl: \"http://{address}\"\n"));
+    let mut plan = program(folder.path());
+    let plan = plan.args(["plan", "pool.yaml", "--detailed-exit-code"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let plan = plan.spawn().expect("the program starts");
+    // It asks, and catches signals by then.
+    let _asked = silent.accept().expect("it asks");
+    let told = Command::new("kill").args(["-TERM", &plan.id().to_string()]).status().expect("there is kill");
+    assert!(told.success());
+    let output = plan.wait_with_output().expect("it ends");
+    let said = said(&output);
+    assert_eq!((output.status.code(), printed(&output).as_str()), (Some(1), ""), "{said}");
+    assert!(said.contains("told to stop before anything was touched"), "{said}");
+}
