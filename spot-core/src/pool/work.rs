@@ -87,6 +87,8 @@ pub(super) struct Work<'a> {
     machines: BTreeMap<Uid, InstanceId>,
     /// Machines that we had terminated: they count no more, whatever lists say that are late.
     gone: BTreeSet<InstanceId>,
+    /// How often the cloud would not terminate a machine that is no node.
+    refused: u32,
     told: Option<Count>,
 }
 
@@ -112,7 +114,7 @@ impl<'a> Work<'a> {
         };
         let run = Run::begin(&pools.ports, task, live, &pools.hold, stop).await?;
         let (wanted, machines, gone) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        let mut work = Self { pools, run, live, stop, wanted, machines, gone, told: None };
+        let mut work = Self { pools, run, live, stop, wanted, machines, gone, refused: 0, told: None };
         // Nobody is to go before it is said who.
         work.choose(&Going { machines: BTreeMap::new(), room: 0, others: Others::Stay });
         Ok(work)
@@ -250,23 +252,33 @@ impl<'a> Work<'a> {
             // It may have been changed before us.
             self.wanted.insert(id.clone(), (*from).min(to)..=(*from).max(to));
             self.look().await?;
-            return Err(run_error(error, RunError::Cloud).into());
+            return Err(self.failed(error));
         }
         self.wanted.insert(id.clone(), to..=to);
         self.tell(Told::Resized { fleet: id.clone(), from: *from, to });
         Ok(())
     }
 
-    /// Terminates a machine that is no node.
+    /// Terminates a machine that is no node, unless the cloud knows better: it may have become one.
     pub(super) async fn terminate(&mut self, fleet: &Fleet, instance: &InstanceId, weight: u32) -> Result<(), Ended> {
         let (pools, id) = (self.pools, fleet.id.as_str());
         let terminate = |write| async move { pools.capacity.terminate(id, instance, &write).await }.boxed();
-        self.insist("terminating a machine", terminate).await.map_err(|error| run_error(error, RunError::Cloud))?;
+        let terminated = self.insist("terminating a machine", terminate).await;
         self.run.doubt();
-        self.gone.insert(instance.clone());
-        self.wanted.insert(fleet.id.clone(), fleet.target.saturating_sub(weight)..=fleet.target);
-        self.tell(Told::Terminated { fleet: fleet.id.clone(), instance: instance.clone() });
-        Ok(())
+        match terminated {
+            Ok(()) => {
+                self.gone.insert(instance.clone());
+                self.wanted.insert(fleet.id.clone(), fleet.target.saturating_sub(weight)..=fleet.target);
+                self.tell(Told::Terminated { fleet: fleet.id.clone(), instance: instance.clone() });
+                Ok(())
+            }
+            Err(error) if error.class == ErrorClass::Permanent && self.refused < TRIES => {
+                self.refused += 1;
+                self.report(&Progress::Problem { node: None, class: error.class, what: chain(&error) });
+                self.pause().await
+            }
+            Err(error) => Err(self.failed(error)),
+        }
     }
 
     /// Ends a fleet. Returns whether it has ended: it has not where it has or wants something that was not seen.
@@ -282,7 +294,15 @@ impl<'a> Work<'a> {
                 self.report(&Progress::Problem { node: None, class: error.class, what: chain(&error) });
                 Ok(false)
             }
-            Err(error) => Err(run_error(error, RunError::Cloud).into()),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// How it ends by a call that failed for good, or was given up.
+    fn failed(&self, error: PortError) -> Ended {
+        match run_error(error, RunError::Cloud) {
+            RunError::Cloud(_) if self.stop.is_set() => Outcome::Stopped.into(),
+            error => error.into(),
         }
     }
 

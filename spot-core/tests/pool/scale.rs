@@ -112,6 +112,21 @@ fn machines_that_are_no_nodes_go_first_since_nobody_misses_them() {
 }
 
 #[test]
+fn a_machine_that_the_cloud_will_not_terminate_is_looked_at_again_and_not_without_end() {
+    for (times, expected) in [(1, true), (u32::MAX, false)] {
+        let spec = FleetSpec::new(FLEET, 2).members(&[1]).offer(Offer::new(1).never_joining());
+        let model = WorldBuilder::default().spot(1).fleet(spec).build();
+        model.run_until(spot_core::ports::Instant(MINUTE)).unwrap();
+        model.with(|world| {
+            let is_terminate = |call: &Call| matches!(call, Call::Terminate { .. });
+            world.fault_when(times, Fault::Fail(ErrorClass::Permanent), is_terminate);
+        });
+        let asked = try_ask(&model, &model.process(), &settings(), Ask::Scale(1), &Stop::default()).unwrap();
+        assert_eq!(asked.is_ok_and(|report| report.outcome == Outcome::Done), expected);
+    }
+}
+
+#[test]
 fn what_somebody_elses_scale_in_left_over_is_retired_and_the_target_stays() {
     let model = cluster(&[1, 1, 1, 1]).build();
     model.with(|world| world.set_target(FLEET, 2));
@@ -187,6 +202,19 @@ fn who_is_told_to_stop_leaves_the_rest_to_the_next_call() {
     assert_eq!(report.outcome, Outcome::Stopped);
     assert_eq!(ask(&model, &settings(), Ask::Scale(1)).outcome, Outcome::Done);
     assert_eq!(only(&model), (1, vec![1]));
+}
+
+#[test]
+fn who_is_told_to_stop_between_two_tries_of_a_call_stops() {
+    let model = cluster(&[1]).build();
+    model.with(|world| {
+        world.fault_when(u32::MAX, Fault::Fail(ErrorClass::Transient), |call| matches!(call, Call::Resize { .. }));
+    });
+    let stop = Stop::default();
+    let asked = stop.clone();
+    model.with(|world| world.later(Duration::from_secs(20), move |_| asked.set()));
+    let report = try_ask(&model, &model.process(), &settings(), Ask::Scale(4), &stop).unwrap().unwrap();
+    assert_eq!(report.outcome, Outcome::Stopped, "between two tries");
 }
 
 #[test]
