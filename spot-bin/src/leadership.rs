@@ -200,8 +200,7 @@ impl Standing {
         let obstacle = self.obstacle.as_deref().unwrap_or("there was no answer");
         if self.other_leads {
             let error = anyhow!(
-                "another process leads, and nothing was touched: {obstacle}: try again when it has ended, or scale it \
-                 down"
+                "another process leads, and nothing was touched: {obstacle}: try again when it has ended, or end it first"
             );
             return Fault { exit: Exit::LeadershipLost, error };
         }

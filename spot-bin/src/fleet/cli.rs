@@ -193,11 +193,12 @@ impl Arguments {
         Self::try_parse_from(arguments)
     }
 
-    /// What is logged: unless somebody asks for more, only what may be wrong, beside the lines that show how far the
-    /// work is.
+    /// What is logged beside the lines that show how far the work is: only what may be wrong, unless somebody asks for
+    /// more, and less where a bar would be torn by it.
     #[must_use]
-    pub fn log(&self) -> Log {
+    pub fn log(&self, is_watched: bool) -> Log {
         match self.verbose {
+            0 if is_watched => Log { format: LogFormat::Text, level: LogLevel::Error },
             0 => Log { format: LogFormat::Text, level: LogLevel::Warn },
             1 => Log { format: LogFormat::Auto, level: LogLevel::Info },
             2.. => Log { format: LogFormat::Auto, level: LogLevel::Debug },
@@ -259,5 +260,19 @@ mod tests {
         let arguments = parse(&[&["delete", "pool.yaml"], force].concat()).expect("it is right");
         let Command::Delete(delete) = arguments.command else { panic!("{arguments:?}") };
         assert_eq!(delete.force.map(|force| force.as_secs()), seconds);
+    }
+
+    #[rstest]
+    #[case(&[], true, LogLevel::Error)]
+    #[case(&[], false, LogLevel::Warn)]
+    #[case(&["-v"], true, LogLevel::Info)]
+    #[case(&["-vv"], true, LogLevel::Debug)]
+    fn a_person_sees_how_far_it_is_and_asks_for_more(
+        #[case] verbose: &[&str],
+        #[case] is_watched: bool,
+        #[case] level: LogLevel,
+    ) {
+        let arguments = parse(&[&["plan", "pool.yaml"], verbose].concat()).expect("it is right");
+        assert_eq!(arguments.log(is_watched).level, level);
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn create(args: &CreateArgs, arguments: &Arguments, environment: &Env
         let changes = difference(&file.pool, &launch, &existing);
         not_replaced(&changes, path)?;
         if args.dry_run {
-            output::result(&plan::changes(&changes, path))?;
+            output::result(&format!("Everything is as the pool needs it.\n{}", plan::changes(&changes, path)))?;
             return Ok(Exit::Orderly);
         }
         let mut settings = settings(&file, &Own::of(environment));

@@ -41,10 +41,12 @@ pub(super) fn delete(args: &DeleteArgs, arguments: &Arguments, environment: &Env
             let exit = finished(work, held, &report, false).await?;
             match report.outcome {
                 // Whoever goes on as if the pool were gone would lose what is on it.
-                Outcome::Blocked(_) => Err(Fault::failed(anyhow!(
-                    "the pool was not deleted, for nodes may not go; nothing was touched: see to what is above, or \
-                     delete their pods with --force"
-                ))),
+                Outcome::Blocked(_) => {
+                    let or = if args.force.is_none() { ", or delete their pods with --force" } else { "" };
+                    Err(Fault::failed(anyhow!(
+                        "the pool was not deleted, for nodes may not go; nothing was touched: see to what is above{or}"
+                    )))
+                }
                 _ => Ok(exit),
             }
         };

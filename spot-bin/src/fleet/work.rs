@@ -93,7 +93,7 @@ pub(super) fn until_told(
     environment: &Environment,
     work: impl AsyncFnOnce(&Work<'_>) -> Result<Exit, Fault>,
 ) -> Result<Exit, Fault> {
-    telemetry::start(arguments.log())?;
+    telemetry::start(arguments.log(output::is_watched()))?;
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("can't start the runtime")?;
     let ended = runtime.block_on(async {
