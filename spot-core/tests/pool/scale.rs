@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use proptest::prelude::*;
 use spot_core::error::ErrorClass;
 use spot_core::model::fault::Fault;
 use spot_core::model::{
@@ -349,4 +350,44 @@ fn several_go_side_by_side_where_that_is_allowed() {
     settings.policy.budgets.at_once = 2;
     assert_eq!(ask(&model, &settings, Ask::Scale(1)).outcome, Outcome::Done);
     assert_eq!((invariants.at_the_end(&model), only(&model), *most.lock().unwrap()), (vec![], (1, vec![1]), 2));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_pool_keeps_at_least_what_is_wanted_and_nothing_that_could_go_beside(
+        weights in proptest::collection::vec(1_u32..5, 1..7),
+        to in 0_u32..16,
+        at_once in 1_usize..4,
+        held in proptest::option::weighted(0.3, 1_usize..7),
+    ) {
+        let there: u32 = weights.iter().sum();
+        prop_assume!(to <= there);
+        let model = WorldBuilder::default().spot(2).fleet(fleet(&weights)).guarded("web", 8, 1).build();
+        let opted_out = held.filter(|at| *at <= weights.len()).map(|at| weights[at - 1]);
+        if let Some(at) = held {
+            model.with(|world| world.annotate_node(&format!("sfr-1-{at}"), key::DO_NOT_DISRUPT, Some("true")));
+        }
+        let invariants = Invariants::watch(&model, Limits { nodes_at_once: at_once, ..limits(to) });
+        let mut settings = settings();
+        settings.policy.budgets.at_once = at_once;
+        let report = ask(&model, &settings, Ask::Scale(to));
+        prop_assert_eq!(invariants.at_the_end(&model), vec![]);
+        let (target, left) = only(&model);
+        let kept: u32 = left.iter().sum();
+        prop_assert_eq!(report.retired.len(), weights.len() - left.len());
+        prop_assert!(kept >= to && (kept == there) == report.retired.is_empty());
+        let mut movable = left.clone();
+        if let Some(at) = movable.iter().position(|weight| Some(*weight) == opted_out) {
+            movable.remove(at);
+        }
+        prop_assert!(movable.iter().all(|weight| *weight > kept - to), "{left:?} for {to}: {report:?}");
+        match report.outcome {
+            Outcome::Done => prop_assert_eq!((kept, target), (to, to)),
+            Outcome::Remainder(rest) => prop_assert_eq!((rest, target), (kept, to)),
+            Outcome::Blocked(_) => prop_assert!(opted_out.is_some_and(|weight| weight <= kept - to) && target == kept),
+            outcome => prop_assert!(false, "{outcome:?}"),
+        }
+    }
 }
