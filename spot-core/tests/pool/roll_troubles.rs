@@ -281,7 +281,7 @@ fn two_processes_without_a_lease_still_lose_no_pod_and_no_other_machine() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
     fn the_promises_hold_in_any_pool_under_many_troubles(
@@ -319,7 +319,11 @@ proptest! {
             .daemon_set("agent")
             .build();
         let terms = Terms { capacity, surge, unavailable: unavailable.min(capacity) };
-        let invariants = Invariants::watch(&model, Limits { nodes_at_once: at_once, ..Limits::default() });
+        // What others do is not our doing.
+        let alone = troubles.iter().all(|(trouble, _)| TROUBLES[..8].contains(trouble));
+        let ours = PoolLimits { most: (capacity + surge).max(there + more) + 2, ..limits(&terms).pool };
+        let pool = if alone { ours } else { PoolLimits::default() };
+        let invariants = Invariants::watch(&model, Limits { nodes_at_once: at_once, pool, ..Limits::default() });
         model.with(|world| {
             for (trouble, call) in &troubles {
                 world.fault_at(*call, trouble.fault());
@@ -335,6 +339,32 @@ proptest! {
             let found = invariants.violations();
             prop_assert!(found.is_empty(), "{found:#?}");
             model.run_until(model.with(|world| world.now()) + TWO_HOURS).unwrap();
+        }
+        // In the end there is enough of everything, and whatever was to go wrong did.
+        model.with(|world| {
+            for weight in 1..4 {
+                world.set_offer("new", weight, 100);
+            }
+        });
+        let mut last = Outcome::Failed;
+        for _roll in 0..ROLLS {
+            if let Ok(Ok(report)) = try_ask(&model, &model.process(), &settings, Ask::Roll(terms), &Stop::default()) {
+                last = report.outcome;
+            }
+            if last == Outcome::Done {
+                break;
+            }
+            model.run_until(model.with(|world| world.now()) + TWO_HOURS).unwrap();
+        }
+        let found = invariants.violations();
+        prop_assert!(found.is_empty(), "{found:#?}");
+        let opted_out = troubles.iter().any(|(trouble, _)| *trouble == Trouble::OptedOut);
+        match last {
+            Outcome::Done => prop_assert!(fleets(&model)["old"].2 && fleets(&model)["new"].1 >= capacity),
+            Outcome::Refused(_) => prop_assert!(surge + unavailable.min(capacity) < 3),
+            Outcome::Blocked(_) => prop_assert!(opted_out),
+            Outcome::NotReady(_) => prop_assert!(opted_out || offers.iter().any(|(.., joins)| !joins)),
+            other => prop_assert!(false, "{other:?}"),
         }
         let cancelled = |call: &Call| matches!(call, Call::Cancel(fleet) if fleet == "new");
         prop_assert_eq!(calls(&model, cancelled), 0);
