@@ -129,6 +129,12 @@ impl CapacityLabels {
         said
     }
 
+    /// What one label says by itself.
+    #[must_use]
+    pub fn class_of(&self, key: &str, value: &str) -> Option<Class> {
+        self.by_key.get(key)?.get(value).copied()
+    }
+
     /// The class of this node where no cloud can be asked.
     #[must_use]
     pub fn classify(&self, node: &impl Node) -> Class {

@@ -212,8 +212,9 @@ impl Faults<'_> {
     fn arguments(&mut self, key: &str, arguments: &[String]) {
         const OURS: [(&str, &str); 2] = [("--node-labels", "labels"), ("--register-with-taints", "taints")];
         for (at, argument) in arguments.iter().enumerate() {
-            let name = argument.split('=').next().unwrap_or_default();
-            let ours = OURS.iter().find(|(ours, _)| name.split_whitespace().next() == Some(ours));
+            // The kubelet takes an underscore for a dash.
+            let name = argument.split(|c: char| c == '=' || c.is_whitespace()).next().unwrap_or_default().replace('_', "-");
+            let ours = OURS.iter().find(|(ours, _)| name == *ours);
             let message = if let Some((ours, here)) = ours {
                 format!("`{ours}` is given by the pool: use `{here}`")
             } else if !argument.starts_with("--") || argument.chars().any(char::is_control) {

@@ -72,6 +72,8 @@ const CASES: &[Case] = &[
     (|p| *arguments(p) = vec!["--x=".to_owned() + &"x".repeat(16_384)], "userData.kubelet"),
     (|p| *arguments(p) = texts(&["--v=2", "--node-labels=a=b"]), "userData.kubelet.arguments[1]"),
     (|p| *arguments(p) = texts(&["--register-with-taints a=b:NoSchedule"]), "userData.kubelet.arguments[0]"),
+    (|p| *arguments(p) = texts(&["--register_with_taints=a=b:NoSchedule"]), "userData.kubelet.arguments[0]"),
+    (|p| *arguments(p) = texts(&["--node_labels a=b"]), "userData.kubelet.arguments[0]"),
     (|p| *arguments(p) = texts(&["v=2"]), "userData.kubelet.arguments[0]"),
     (|p| *arguments(p) = texts(&["--v=2\n"]), "userData.kubelet.arguments[0]"),
     (|p| nodeadm_of(p).api_server.clear(), "userData.nodeadm.apiServer"),
@@ -80,6 +82,7 @@ const CASES: &[Case] = &[
     (|p| "10.100.0.0".clone_into(&mut nodeadm_of(p).service_cidr), "userData.nodeadm.serviceCidr"),
     (|p| "10.100.0.0/33".clone_into(&mut nodeadm_of(p).service_cidr), "userData.nodeadm.serviceCidr"),
     (|p| nodeadm_of(p).kubelet_arguments = texts(&["--node-labels=a=b"]), "userData.nodeadm.kubeletArguments[0]"),
+    (|p| nodeadm_of(p).kubelet_arguments = texts(&["--node-labels_=a", "--node_labels=a=b"]), "userData.nodeadm.kubeletArguments[1]"),
     (|p| bottlerocket_of(p).certificate_authority.clear(), "userData.bottlerocket.certificateAuthority"),
     (|p| "dns".clone_into(&mut bottlerocket_of(p).cluster_dns), "userData.bottlerocket.clusterDns"),
     (|p| p.root_volume.unit_iops = Some(0), "unitRootVolumeIops"),
@@ -131,6 +134,10 @@ const CASES: &[Case] = &[
     (|p| label(p, "node.kubernetes.io/instance-type", "m5.large"), r#"labels["node.kubernetes.io/instance-type"]"#),
     (|p| label(p, "topology.kubernetes.io/zone", "a"), r#"labels["topology.kubernetes.io/zone"]"#),
     (|p| label(p, "node.kubernetes.io/lifecycle", "normal"), r#"labels["node.kubernetes.io/lifecycle"]"#),
+    (|p| label(p, "eks.amazonaws.com/capacityType", "ON_DEMAND"), r#"labels["eks.amazonaws.com/capacityType"]"#),
+    (|p| label(p, "eks.amazonaws.com/capacityType", "CAPACITY_BLOCK"), r#"labels["eks.amazonaws.com/capacityType"]"#),
+    (|p| label(p, "node-lifecycle", "on-demand"), "labels.node-lifecycle"),
+    (|p| label(p, "spotinst.io/node-lifecycle", "od"), r#"labels["spotinst.io/node-lifecycle"]"#),
     (|p| label(p, "spot-migrator.io/pool", "other"), r#"labels["spot-migrator.io/pool"]"#),
     (|p| label(p, "karpenter.sh/nodepool", "a"), r#"labels["karpenter.sh/nodepool"]"#),
     (|p| p.taints.push(Taint::new("", "", Effect::NoSchedule)), "taints[1].key"),
@@ -139,6 +146,8 @@ const CASES: &[Case] = &[
     (|p| p.taints.push(Taint::new("ToBeDeletedByClusterAutoscaler", "", Effect::NoSchedule)), "taints[1].key"),
     (|p| p.taints.push(Taint::new("spot-migrator.io/leaving", "", Effect::NoSchedule)), "taints[1].key"),
     (|p| p.taints.push(Taint::new("node.kubernetes.io/not-ready", "", Effect::NoSchedule)), "taints[1].key"),
+    (|p| p.taints.push(Taint::new("node-role.kubernetes.io/control-plane", "", Effect::NoSchedule)), "taints[1].key"),
+    (|p| p.taints.push(Taint::new("node-role.kubernetes.io/master", "x", Effect::NoExecute)), "taints[1].key"),
     (|p| p.taints.push(Taint::new("karpenter.sh/unregistered", "", Effect::NoExecute)), "taints[1].key"),
     (|p| tag(p, "", ""), "tags."),
     (
@@ -189,6 +198,8 @@ fn a_sound_pool_has_none() {
     {
         label(&mut labelled, key, "a");
     }
+    label(&mut labelled, "eks.amazonaws.com/capacityType", "SPOT");
+    label(&mut labelled, "node-lifecycle", "spot");
     assert_eq!(labelled.faults(), []);
     assert_eq!(Pool { target_capacity: 0, min_capacity: 0, ..full() }.faults(), []);
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use spot_core::capacity::{CapacityLabels, Class};
 use spot_core::node::key;
 
 use super::{Faults, LIFECYCLE, entry};
@@ -24,12 +25,14 @@ const SET_BY_OTHERS: [&str; 8] = [
 
 impl Faults<'_> {
     pub(super) fn labels(&mut self) {
-        let pool = self.pool;
+        let (pool, known) = (self.pool, CapacityLabels::default());
         for (key, value) in &pool.labels {
             let message = if let Some(message) = name_fault(key).or_else(|| reserved_label(key)) {
                 message
             } else if key == LIFECYCLE && value != "spot" {
                 format!("every machine of the pool is spot capacity, not {value:?}: leave it out")
+            } else if let Some(class) = known.class_of(key, value).filter(|class| *class != Class::Spot) {
+                format!("{value:?} says {class}, and every machine of the pool is spot capacity: leave it out")
             } else if let Some(message) = value_fault(value) {
                 message
             } else {
@@ -111,6 +114,8 @@ fn reserved_taint(taint: &str) -> Option<String> {
         Some(format!("{taint:?} says that the node is about to go: choose another"))
     } else if below("node.kubernetes.io") || below("node.cloudprovider.kubernetes.io") {
         Some(format!("Kubernetes itself puts {taint:?} on and takes it off: choose another"))
+    } else if [key::CONTROL_PLANE, key::MASTER].contains(&taint) {
+        Some(format!("the node would count as control plane by {taint:?}, and never go: choose another"))
     } else if below("karpenter.sh") {
         Some(format!("Karpenter would take the node for its own by {taint:?}: choose another"))
     } else {
