@@ -126,8 +126,15 @@ pub(super) async fn existing(work: &Work<'_>, cloud: &Cloud, file: &PoolFile) ->
     }
 }
 
-/// Refuses to create beside a fleet of another file.
+/// Refuses to create beside a fleet of another file, or what a fleet could not use.
 fn not_replaced(changes: &[Change], path: &Path) -> Result<(), Fault> {
+    if plan::is_orphaned(changes) {
+        return Err(Fault::failed(anyhow!(
+            "{}: `spot-fleet delete {}` it first; nothing was touched",
+            plan::ORPHANED,
+            path.display()
+        )));
+    }
     match changes.iter().find(|change| matches!(change, Change::Replace { .. })) {
         Some(replace) => Err(Fault::failed(anyhow!(
             "the pool is there with another file: `spot-fleet roll {}` would {replace}; nothing was touched",
@@ -190,20 +197,35 @@ impl Listened<'_> {
 
 #[cfg(test)]
 mod tests {
+    use spot_aws::fleet::{ExistingTemplate, ExistingVersion, Version};
+
     use super::*;
     use crate::sample::{fleet, pool_file};
+
+    fn template(launch: &Launch) -> ExistingTemplate {
+        let version = |version: &Version| ExistingVersion {
+            number: 1,
+            description: version.description.clone(),
+            machine: Some(version.machine.clone()),
+        };
+        let versions = launch.template.versions.iter().map(version).collect();
+        ExistingTemplate { id: "lt-1".to_owned(), ours: true, versions }
+    }
 
     #[test]
     fn nothing_is_created_beside_a_fleet_of_another_file() {
         let file = pool_file("");
         let launch = Launch::of(&file.pool, "/dev/xvda");
-        let refused = |hash: &str| {
-            let existing = Existing { template: None, fleets: vec![fleet("sfr-1", hash, (3, 3))] };
+        let refused = |hash: &str, with_template: bool| {
+            let template = with_template.then(|| template(&launch));
+            let existing = Existing { template, fleets: vec![fleet("sfr-1", hash, (3, 3))] };
             let changes = difference(&file.pool, &launch, &existing);
             not_replaced(&changes, Path::new("pool.yaml")).map_err(|fault| fault.error.to_string())
         };
-        assert_eq!(refused(&launch.hash), Ok(()));
-        let other = refused("another").expect_err("it is another");
+        assert_eq!(refused(&launch.hash, true), Ok(()));
+        let other = refused("another", true).expect_err("it is another");
         assert!(other.contains("`spot-fleet roll pool.yaml` would replace fleet sfr-1"), "{other}");
+        let orphan = refused(&launch.hash, false).expect_err("its template is gone");
+        assert!(orphan.contains("`spot-fleet delete pool.yaml`"), "{orphan}");
     }
 }

@@ -18,6 +18,9 @@ use crate::pool::PoolFile;
 /// What stands for the name of an AMI's root device where nobody is asked.
 const AS_IMAGE_SAYS: &str = "as the AMI says";
 
+/// What is wrong with a fleet whose template is gone.
+pub(super) const ORPHANED: &str = "The pool's fleet can't launch anything any more, for its launch template is gone";
+
 /// What a pool's file comes to.
 #[derive(Debug, Serialize)]
 struct Plan {
@@ -74,7 +77,7 @@ fn command(changes: &[Change]) -> Option<&'static str> {
         Change::Scale { .. } | Change::Retire { .. } => Some("scale"),
     };
     let commands: Vec<_> = changes.iter().map(of).collect();
-    if commands.contains(&None) {
+    if commands.contains(&None) || is_orphaned(changes) {
         return None;
     }
     ["roll", "create", "scale"].into_iter().find(|command| commands.contains(&Some(*command)))
@@ -101,6 +104,14 @@ fn text(plan: &Plan, file: &PoolFile, path: &Path) -> Result<String, Fault> {
     Ok(text)
 }
 
+/// Whether the fleet that the file asks for is there, and not the template that it launches from. Another one would not
+/// help it: it names that one by its ID, and the number of a version.
+pub(super) fn is_orphaned(changes: &[Change]) -> bool {
+    let of_template = |change: &Change| matches!(change, Change::CreateTemplate { .. } | Change::AddVersion { .. });
+    let is_request = |change: &Change| matches!(change, Change::RequestFleet { .. });
+    changes.iter().any(of_template) && !changes.iter().any(is_request)
+}
+
 /// What would change, and the command for it.
 pub(super) fn changes(changes: &[Change], path: &Path) -> String {
     if changes.is_empty() {
@@ -108,6 +119,10 @@ pub(super) fn changes(changes: &[Change], path: &Path) -> String {
     }
     let next = match command(changes) {
         Some(command) => format!("`spot-fleet {command} {}` brings it about.", path.display()),
+        None if is_orphaned(changes) => {
+            let path = path.display();
+            format!("{ORPHANED}: `spot-fleet delete {path}`, and then `spot-fleet create {path}`.")
+        }
         None => "Nothing is done until that is out of the way.".to_owned(),
     };
     let lines: Vec<_> = changes.iter().map(|change| format!("  {change}\n")).collect();
@@ -132,15 +147,20 @@ mod tests {
         Change::Replace { fleet: "sfr-1".to_owned(), because: Vec::new() }
     }
 
+    fn template() -> Change {
+        Change::CreateTemplate { name: "prod-workers".to_owned(), versions: 1 }
+    }
+
     fn scale() -> Change {
         Change::Scale { fleet: "sfr-1".to_owned(), from: 1, to: 2 }
     }
 
     #[rstest]
     #[case::nothing(vec![], None)]
-    #[case::new(vec![Change::RequestFleet { target: 1 }], Some("create"))]
+    #[case::new(vec![template(), Change::RequestFleet { target: 1 }], Some("create"))]
     #[case::of_another_file(vec![Change::RequestFleet { target: 1 }, replace()], Some("roll"))]
     #[case::of_another_size(vec![scale()], Some("scale"))]
+    #[case::without_its_template(vec![template(), scale()], None)]
     #[case::somebody_elses(vec![scale(), Change::Foreign { what: "fleet", id: "sfr-2".to_owned() }], None)]
     fn the_command_that_brings_all_of_it_about_is_named(#[case] found: Vec<Change>, #[case] expected: Option<&str>) {
         assert_eq!(command(&found), expected);
@@ -148,6 +168,7 @@ mod tests {
         match (expected, found.is_empty()) {
             (Some(command), _) => assert!(text.contains(&format!("`spot-fleet {command} pool.yaml`")), "{text}"),
             (None, true) => assert_eq!(text, "Nothing would change.\n"),
+            (None, false) if is_orphaned(&found) => assert!(text.contains("`spot-fleet delete pool.yaml`"), "{text}"),
             (None, false) => assert!(text.contains("until that is out of the way"), "{text}"),
         }
     }
