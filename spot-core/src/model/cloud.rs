@@ -173,7 +173,8 @@ impl World {
         if self.seen_state(instance) != InstanceState::Running {
             refuse(ReasonKind::InstanceInTransition, &format!("{} is on its way out", instance.id));
         }
-        let group = instance.spec.group.as_ref().and_then(|id| Some((id, self.groups.get(id)?)));
+        let group = instance.spec.group.as_ref().filter(|id| !self.fleets.has_ended(id));
+        let group = group.and_then(|id| Some((id, self.groups.get(id)?)));
         if let Some((kind, words)) = group.and_then(|(id, _)| self.fleet_refuses(id, chosen)) {
             refuse(kind, &words);
         }
@@ -264,7 +265,8 @@ impl World {
             return refused(format!("ValidationError: the group of {} is at its minimum size", instance.id));
         }
         // what a process that died here has lowered already could not be told otherwise
-        let fleet = instance.spec.group.as_ref().zip(group).filter(|(_, group)| group.is_fleet);
+        let fleet = instance.spec.group.as_ref().zip(group);
+        let fleet = fleet.filter(|(id, group)| group.is_fleet && !self.fleets.has_ended(id));
         let recorded = current.and_then(|entry| entry.snapshot.claim().of(node.uid.as_str())?.fleet_before.clone());
         if let Some((id, group)) = fleet {
             let lowered = |other: &Instance| other.spec.group.as_ref() == Some(id) && other.asked_by == Some(process);

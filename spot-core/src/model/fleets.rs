@@ -168,6 +168,11 @@ impl Fleets {
         self.named(id).is_some()
     }
 
+    /// Whether a group is a fleet that keeps nothing any more.
+    pub(super) fn has_ended(&self, id: &str) -> bool {
+        self.named(id).is_some_and(|fleet| fleet.ended)
+    }
+
     fn named(&self, id: &str) -> Option<&Fleet> {
         self.all.iter().find(|fleet| fleet.spec.id == id)
     }
@@ -205,6 +210,13 @@ impl World {
     /// Somebody else has a fleet want something else.
     pub fn set_target(&mut self, fleet: &str, target: u32) {
         self.change_target(fleet, target, Why::Others);
+    }
+
+    /// Somebody else ends a fleet, and leaves its machines.
+    pub fn end_fleet(&mut self, fleet: &str) {
+        if let Some(fleet) = self.fleets.named_mut(fleet) {
+            fleet.ended = true;
+        }
     }
 
     /// So many machines of this weight can be bought by a fleet from now on.
@@ -324,7 +336,7 @@ impl World {
 
     /// Why a fleet lets no member go now.
     pub(super) fn fleet_refuses(&self, id: &str, chosen: bool) -> Option<(ReasonKind, String)> {
-        let fleet = self.fleets.named(id)?;
+        let fleet = self.fleets.named(id).filter(|fleet| !fleet.ended)?;
         let (there, target) = (self.running(id), self.target(id));
         if fleet.settles > self.now() {
             return Some((ReasonKind::GroupRefreshing, format!("fleet {id} is modifying")));

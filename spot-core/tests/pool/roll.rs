@@ -224,3 +224,13 @@ fn what_is_asked_for_later_has_as_long_to_become_ready() {
     let report = ask(&model, &settings(), Ask::Roll(Terms { capacity: 4, surge: 2, unavailable: 0 }));
     assert_eq!((report.outcome, report.retired.len()), (Outcome::Done, 1));
 }
+
+#[test]
+fn the_nodes_of_a_fleet_that_somebody_has_ended_are_replaced_too() {
+    let model = builder().build();
+    model.with(|world| world.end_fleet("old"));
+    let (report, invariants) = roll(&model, TERMS);
+    assert_eq!((report.outcome, report.retired.len()), (Outcome::Done, 3));
+    assert_eq!(fleets(&model)["old"], (6, 0, true), "what it wanted is nobody's concern any more");
+    assert_kept(&model, &invariants, "an ended fleet");
+}
