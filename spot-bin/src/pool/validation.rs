@@ -38,9 +38,7 @@ pub(super) fn validate(file: File, mut check: Check<'_>, read_file: ReadFile<'_>
     let drain = check.drain(&file.drain);
     let leader_election = check.leader_election(&file.leader_election);
     let state = check.state(&file.state.namespace.0, &file.state.config_map.0);
-    // A refused target is no smaller than the minimum.
-    let target = if check.is_sound("targetCapacity") { file.target_capacity } else { file.min_capacity };
-    let pool = pool(&file, target, user_data, taints);
+    let pool = pool(&file, user_data, taints);
     report(&mut check, pool.faults());
 
     if !check.problems.is_empty() {
@@ -158,7 +156,7 @@ fn taints(check: &mut Check<'_>, taints: &[file::Taint]) -> Vec<node::Taint> {
     made.collect()
 }
 
-fn pool(file: &File, target_capacity: u32, user_data: fleet::UserData, taints: Vec<node::Taint>) -> Pool {
+fn pool(file: &File, user_data: fleet::UserData, taints: Vec<node::Taint>) -> Pool {
     let rebalance = file.capacity_rebalance.as_ref().map(|rebalance| fleet::Rebalance {
         strategy: match rebalance.strategy {
             file::RebalanceStrategy::Launch => fleet::RebalanceStrategy::Launch,
@@ -169,7 +167,7 @@ fn pool(file: &File, target_capacity: u32, user_data: fleet::UserData, taints: V
     Pool {
         cluster: file.cluster.clone(),
         name: file.name.clone(),
-        target_capacity,
+        target_capacity: file.target_capacity,
         min_capacity: file.min_capacity,
         allocation: match file.allocation_strategy {
             file::Allocation::PriceCapacityOptimized => fleet::Allocation::PriceCapacityOptimized,
