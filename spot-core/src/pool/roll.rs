@@ -154,11 +154,17 @@ impl Work<'_> {
             Next::Grow(_) | Next::Wait | Next::Done => 0,
         };
         self.recover(&going(&look, room)).await?;
-        // Since something last was done, which can't be without end, how long is waited for more to be ready.
+        // Since something was last done, which can't be without end, how long is waited for more to be ready.
         let mut patience = None;
-        let mut retired = 0;
         loop {
-            let look = self.settled().await?;
+            let until = *patience.get_or_insert_with(|| self.now() + self.pools.settings.ready_timeout);
+            let look = match self.settled().await {
+                Ok(look) => look,
+                Err(ended) => {
+                    self.bear(ended, until).await?;
+                    continue;
+                }
+            };
             let new = current(&look)?;
             let count = look.count([new], capacity);
             self.counted(count);
@@ -177,13 +183,13 @@ impl Work<'_> {
                 }
                 Next::Retire { room } => {
                     let going = going(&look, room);
-                    let step = self.step(&look, &going).await?;
-                    if self.retired() > retired {
-                        retired = self.retired();
-                        patience = None;
-                    }
-                    match step {
-                        Step::Again | Step::NoneLeft => continue,
+                    match self.step(&look, &going).await? {
+                        Step::Again => {
+                            patience = None;
+                            continue;
+                        }
+                        // They are gone by now, or the cloud can't name their machines yet.
+                        Step::NoneLeft => (Outcome::NotReady(count), true),
                         // What is still to become ready may leave room for others.
                         Step::Nobody => {
                             let outcome = self.stuck(&look, &going, Outcome::NotReady(count));
@@ -193,7 +199,6 @@ impl Work<'_> {
                 }
                 Next::Wait => (Outcome::NotReady(count), true),
             };
-            let until = *patience.get_or_insert_with(|| self.now() + self.pools.settings.ready_timeout);
             if !may_pass || self.now() >= until {
                 return Ok(outcome);
             }

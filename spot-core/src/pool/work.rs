@@ -2,19 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{self, BoxFuture, FutureExt};
-
 use super::look::Look;
-use super::{Count, Fleet, Outcome, Pools, Report, Told};
+use super::{Count, Fleet, Member, Outcome, Pools, Report, Told};
 use crate::claim::InstanceId;
-use crate::error::{ErrorClass, PortError, RunError, chain};
+use crate::error::RunError;
 use crate::judge::{Candidates, Others, Policy, PoolCandidates, Verdict};
 use crate::node::{NodeRef, Uid};
-use crate::ports::{Instant, Lane, Live, Write};
+use crate::ports::{Instant, Live};
 use crate::progress::{self, Progress};
 use crate::reason::Reason;
 use crate::retire::Purpose;
@@ -25,11 +21,11 @@ use crate::wait::within;
 /// How long the fleets may take to be told.
 const ASKING: Duration = Duration::from_mins(2);
 /// How long a change of a fleet may take, until it can be changed again: EC2 takes a minute or so.
-const CHANGING: Duration = Duration::from_mins(5);
+pub(super) const CHANGING: Duration = Duration::from_mins(5);
 /// How often the fleets are asked for: each look is a handful of calls.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(15);
 /// How often a call is made whose answer is lost, or which may pass.
-const TRIES: u32 = 3;
+pub(super) const TRIES: u32 = 3;
 
 /// The end of the work, wherever it comes.
 #[derive(Debug)]
@@ -78,18 +74,32 @@ pub(super) enum Step {
 /// The work on a pool under way.
 pub(super) struct Work<'a> {
     pub(super) pools: &'a Pools,
-    run: Run<'a>,
-    live: &'a dyn Live,
-    stop: &'a Stop,
+    pub(super) run: Run<'a>,
+    pub(super) live: &'a dyn Live,
+    pub(super) stop: &'a Stop,
     /// What is known of what each fleet wants, if nobody but us changes it.
-    wanted: BTreeMap<String, RangeInclusive<u32>>,
+    pub(super) wanted: BTreeMap<String, RangeInclusive<u32>>,
+    /// What the cloud told of the fleets, unless something was done since.
+    pub(super) asked: Option<Asked>,
     /// The machines of nodes that were seen.
     machines: BTreeMap<Uid, InstanceId>,
     /// Machines that we had terminated: they count no more, whatever lists say that are late.
-    gone: BTreeSet<InstanceId>,
+    pub(super) gone: BTreeSet<InstanceId>,
     /// How often the cloud would not terminate a machine that is no node.
-    refused: u32,
+    pub(super) refused: BTreeMap<InstanceId, u32>,
+    /// Whether a fleet was changed.
+    pub(super) has_changed: bool,
     told: Option<Count>,
+    /// What was last said to be waited for.
+    awaited: Option<&'static str>,
+}
+
+/// What the cloud told of the fleets.
+pub(super) struct Asked {
+    at: Instant,
+    fleets: Vec<Fleet>,
+    /// How much of them was there by the view.
+    count: Count,
 }
 
 impl<'a> Work<'a> {
@@ -113,22 +123,40 @@ impl<'a> Work<'a> {
             dry_run: false,
         };
         let run = Run::begin(&pools.ports, task, live, &pools.hold, stop).await?;
-        let (wanted, machines, gone) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        let mut work = Self { pools, run, live, stop, wanted, machines, gone, refused: 0, told: None };
+        let mut work = Self {
+            pools,
+            run,
+            live,
+            stop,
+            wanted: BTreeMap::new(),
+            asked: None,
+            machines: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            refused: BTreeMap::new(),
+            has_changed: false,
+            told: None,
+            awaited: None,
+        };
         // Nobody is to go before it is said who.
         work.choose(&Going { machines: BTreeMap::new(), room: 0, others: Others::Stay });
         Ok(work)
     }
 
-    /// The pool as it is now.
+    /// The pool as it is now. The cloud is asked for its fleets at most every [`LOOK_AGAIN`], unless something was done.
     ///
     /// # Errors
     /// When it could not be read, or somebody else has a fleet want something else than it did.
     pub(super) async fn look(&mut self) -> Result<Look, Ended> {
-        let by = self.now() + ASKING;
-        let fleets =
-            within(&self.pools.ports, by, "asking for the pool's fleets", self.pools.capacity.fleets(by)).await;
-        let mut fleets = fleets.map_err(|error| run_error(error, RunError::Cloud))?;
+        let now = self.now();
+        let (at, mut fleets) = match self.asked.take().filter(|asked| now < asked.at + LOOK_AGAIN) {
+            Some(Asked { at, fleets, .. }) => (at, fleets),
+            None => {
+                let by = now + ASKING;
+                let fleets = self.pools.capacity.fleets(by);
+                let fleets = within(&self.pools.ports, by, "asking for the pool's fleets", fleets).await;
+                (now, fleets.map_err(|error| run_error(error, RunError::Cloud))?)
+            }
+        };
         let progress::Report { retired, departing, .. } = &self.run.report;
         let went = retired.iter().chain(departing).filter_map(|node| self.machines.get(&node.uid));
         self.gone.extend(went.cloned());
@@ -147,6 +175,7 @@ impl<'a> Work<'a> {
         self.run.survey(&view).await?;
         let look = Look::of(fleets, &view, &self.run.cloud);
         self.machines.extend(look.machines());
+        self.asked = Some(Asked { at, fleets: look.fleets.clone(), count: look.count(&look.fleets, 0) });
         Ok(look)
     }
 
@@ -166,13 +195,14 @@ impl<'a> Work<'a> {
                 let what = format!("fleet {id} wants {target}, and a change of it does not come to its end");
                 return Err(Outcome::Changed(what).into());
             }
-            self.pause().await?;
+            self.wait("a change of a fleet comes to its end").await?;
         }
     }
 
     /// Takes up what an earlier process left, as far as these are to go, and releases the rest of it.
     pub(super) async fn recover(&mut self, going: &Going) -> Result<(), Ended> {
         self.choose(going);
+        self.asked = None;
         let ended = self.run.recover().await?;
         // What earlier processes had a fleet want is not known: it is looked at anew.
         self.wanted.clear();
@@ -189,8 +219,15 @@ impl<'a> Work<'a> {
             self.allow_for(look, &before);
             match turn? {
                 Turn::Waited if self.now() < until && self.is_as_ready_as(look) => {}
-                Turn::Begun | Turn::Waited => return Ok(Step::Again),
-                Turn::Ended(progress::Outcome::AllSpot) => return Ok(Step::NoneLeft),
+                Turn::Begun | Turn::Waited => {
+                    self.asked = None;
+                    return Ok(Step::Again);
+                }
+                Turn::Ended(progress::Outcome::AllSpot) => {
+                    // The cloud may name machines by and by that it can't name yet.
+                    self.run.doubt();
+                    return Ok(Step::NoneLeft);
+                }
                 Turn::Ended(progress::Outcome::NothingEligible(_)) if self.run.is_paused() => {
                     return Err(Outcome::Paused.into());
                 }
@@ -228,118 +265,68 @@ impl<'a> Work<'a> {
     /// How it ends when none of these may go.
     pub(super) fn stuck(&mut self, look: &Look, going: &Going, otherwise: Outcome) -> Outcome {
         let progress::Report { failed, undone, departing, .. } = &self.run.report;
-        if !(failed.is_empty() && undone.is_empty() && departing.is_empty()) {
+        let stay = self.refused.values().any(|times| *times >= TRIES);
+        if stay || !(failed.is_empty() && undone.is_empty() && departing.is_empty()) {
             return Outcome::Failed;
         }
         let blocked = self.blocked(look, going);
-        if blocked.is_empty() {
-            return otherwise;
-        }
-        Outcome::Blocked(blocked.into_iter().map(|(node, reason)| (node, reason.to_string())).collect())
+        if blocked.is_empty() { otherwise } else { Outcome::Blocked(blocked) }
     }
 
-    /// Has a fleet want so much, unless it does, or somebody else has it want something else meanwhile.
-    pub(super) async fn resize(&mut self, fleet: &Fleet, to: u32) -> Result<(), Ended> {
-        let Fleet { id, target: from, .. } = fleet;
-        if *from == to {
-            return Ok(());
-        }
-        let pools = self.pools;
-        let resize = |write| async move { pools.capacity.resize(id, *from, to, &write).await }.boxed();
-        let resized = self.insist("changing what a fleet wants", resize).await;
-        self.run.doubt();
-        if let Err(error) = resized {
-            // It may have been changed before us.
-            self.wanted.insert(id.clone(), (*from).min(to)..=(*from).max(to));
-            self.look().await?;
-            return Err(self.failed(error));
-        }
-        self.wanted.insert(id.clone(), to..=to);
-        self.tell(Told::Resized { fleet: id.clone(), from: *from, to });
-        Ok(())
-    }
-
-    /// Terminates a machine that is no node, unless the cloud knows better: it may have become one.
-    pub(super) async fn terminate(&mut self, fleet: &Fleet, instance: &InstanceId, weight: u32) -> Result<(), Ended> {
-        let (pools, id) = (self.pools, fleet.id.as_str());
-        let terminate = |write| async move { pools.capacity.terminate(id, instance, &write).await }.boxed();
-        let terminated = self.insist("terminating a machine", terminate).await;
-        self.run.doubt();
-        match terminated {
-            Ok(()) => {
-                self.gone.insert(instance.clone());
-                self.wanted.insert(fleet.id.clone(), fleet.target.saturating_sub(weight)..=fleet.target);
-                self.tell(Told::Terminated { fleet: fleet.id.clone(), instance: instance.clone() });
-                Ok(())
-            }
-            Err(error) if error.class == ErrorClass::Permanent && self.refused < TRIES => {
-                self.refused += 1;
-                self.report(&Progress::Problem { node: None, class: error.class, what: chain(&error) });
-                self.pause().await
-            }
-            Err(error) => Err(self.failed(error)),
-        }
-    }
-
-    /// Ends a fleet. Returns whether it has ended: it has not where it has or wants something that was not seen.
-    pub(super) async fn cancel(&mut self, fleet: &Fleet) -> Result<bool, Ended> {
-        let (pools, id) = (self.pools, fleet.id.as_str());
-        let cancel = |write| async move { pools.capacity.cancel(id, &write).await }.boxed();
-        match self.insist("ending a fleet", cancel).await {
-            Ok(()) => {
-                self.tell(Told::Cancelled { fleet: fleet.id.clone() });
-                Ok(true)
-            }
-            Err(error) if error.class == ErrorClass::Permanent => {
-                self.report(&Progress::Problem { node: None, class: error.class, what: chain(&error) });
-                Ok(false)
-            }
-            Err(error) => Err(self.failed(error)),
-        }
-    }
-
-    /// How it ends by a call that failed for good, or was given up.
-    fn failed(&self, error: PortError) -> Ended {
-        match run_error(error, RunError::Cloud) {
-            RunError::Cloud(_) if self.stop.is_set() => Outcome::Stopped.into(),
-            error => error.into(),
-        }
-    }
-
-    /// Makes a call that may be made again, again, as long as that may help.
-    async fn insist<'f>(
+    /// The first machine of these fleets that is no node, and fits. One that was launched not long ago is about to become
+    /// one: it counts only where it has no time.
+    pub(super) fn stray<'l>(
         &self,
-        what: &'static str,
-        call: impl Fn(Write) -> BoxFuture<'f, Result<(), PortError>>,
-    ) -> Result<(), PortError> {
-        let ports = &self.pools.ports;
-        let mut tries = 1;
-        loop {
-            let by = self.now() + CHANGING;
-            let write = Write::new(by, Lane::Planned, Arc::clone(&ports.leadership));
-            let Err(error) = within(ports, by, what, call(write)).await else { return Ok(()) };
-            let may_pass = matches!(error.class, ErrorClass::Transient | ErrorClass::Timeout);
-            if !may_pass || tries == TRIES || self.stop.is_set() {
-                return Err(error);
-            }
-            tries += 1;
-            self.report(&Progress::Problem { node: None, class: error.class, what: chain(&error) });
-            self.rest(self.now() + LOOK_AGAIN).await;
-        }
+        look: &'l Look,
+        fleets: &[&'l Fleet],
+        room: u32,
+        has_time: bool,
+    ) -> Option<(&'l Fleet, &'l InstanceId, Member)> {
+        let now = self.pools.ports.clock.now();
+        let is_late = |member: &Member| {
+            let age = Duration::try_from(now.duration_since(member.launched)).unwrap_or_default();
+            !has_time || age >= self.pools.settings.ready_timeout
+        };
+        let stays = |instance: &InstanceId| self.refused.get(instance).is_some_and(|times| *times >= TRIES);
+        let strays = fleets.iter().flat_map(|&fleet| {
+            look.nodeless(fleet).into_iter().map(move |(instance, member)| (fleet, instance, member))
+        });
+        strays.into_iter().find(|(_, instance, member)| member.weight <= room && is_late(member) && !stays(instance))
     }
 
-    /// Waits until then, or until asked to stop.
-    async fn rest(&self, until: Instant) {
-        future::select(pin!(self.pools.ports.clock.sleep_until(until)), pin!(self.stop.wait())).await;
-    }
-
-    /// Waits for a while before the next look.
+    /// Waits for a while before the next look, and says for what, if that is news.
     ///
     /// # Errors
     /// When asked to stop.
-    pub(super) async fn pause(&self) -> Result<(), Ended> {
-        self.rest(self.now() + LOOK_AGAIN).await;
-        if self.stop.is_set() { Err(Outcome::Stopped.into()) } else { Ok(()) }
+    pub(super) async fn wait(&mut self, what: &'static str) -> Result<(), Ended> {
+        if self.awaited.replace(what) != Some(what) {
+            self.tell(Told::Waiting { what: what.to_owned() });
+        }
+        self.pause().await
+    }
+
+    /// Waits until more or less of the pool is there than at the last look, or for so long that the cloud is to be asked.
+    ///
+    /// # Errors
+    /// When asked to stop, or the view follows the cluster no more.
+    pub(super) async fn pause(&mut self) -> Result<(), Ended> {
+        let until = self.asked.as_ref().map_or_else(|| self.now(), |asked| asked.at) + LOOK_AGAIN;
+        loop {
+            let view = self.live.view();
+            let has_news = self.asked.as_ref().is_some_and(|Asked { fleets, count, .. }| {
+                let look = Look::of(fleets.clone(), &view, &self.run.cloud);
+                look.count(&look.fleets, 0) != *count
+            });
+            if self.stop.is_set() {
+                return Err(Outcome::Stopped.into());
+            }
+            if has_news || self.now() >= until {
+                return Ok(());
+            }
+            let revision = view.revision();
+            drop(view);
+            self.run.changed(revision, until).await?;
+        }
     }
 
     /// Tells how much of the pool is there, if that is news.
@@ -355,17 +342,15 @@ impl<'a> Work<'a> {
             return Err(RunError::LostLeadership);
         }
         self.run.harden().await;
+        let has_touched = self.has_changed || self.run.has_touched();
         let outcome = match ended {
+            // That nothing was touched is what it promises.
+            Ok(Outcome::Refused(why)) | Err(Ended::With(Outcome::Refused(why))) if has_touched => Outcome::Changed(why),
             Ok(outcome) | Err(Ended::With(outcome)) => outcome,
             Err(Ended::Failed(error)) => return Err(error),
         };
         let progress::Report { retired, failed, undone, departing, evictions, .. } = self.run.report;
         Ok(Report { outcome, retired, failed, undone, departing, evictions })
-    }
-
-    /// How many nodes went.
-    pub(super) fn retired(&self) -> usize {
-        self.run.report.retired.len()
     }
 
     pub(super) fn now(&self) -> Instant {
@@ -416,6 +401,10 @@ fn ended_by(outcome: progress::Outcome) -> Ended {
         | progress::Outcome::Recovered
         | progress::Outcome::DryRun(_) => Outcome::Done.into(),
     }
+}
+
+fn may_pass(error: &PortError) -> bool {
+    matches!(error.class, ErrorClass::Transient | ErrorClass::Timeout)
 }
 
 fn changed(fleet: &str, known: &RangeInclusive<u32>, target: u32) -> Outcome {

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use spot_core::error::ErrorClass;
+use spot_core::model::fault::Fault;
 use spot_core::model::{
-    Allowance, FleetSpec, Invariants, Limits, Model, Offer, PoolLimits, WorkloadSpec, World, WorldBuilder,
+    Allowance, Call, FleetSpec, Invariants, Limits, Model, Offer, PoolLimits, WorkloadSpec, World, WorldBuilder,
 };
 use spot_core::pool::roll::Terms;
 use spot_core::pool::{Count, Fleet, Outcome, Report, Settings, Told};
@@ -233,4 +235,32 @@ fn the_nodes_of_a_fleet_that_somebody_has_ended_are_replaced_too() {
     assert_eq!((report.outcome, report.retired.len()), (Outcome::Done, 3));
     assert_eq!(fleets(&model)["old"], (6, 0, true), "what it wanted is nobody's concern any more");
     assert_kept(&model, &invariants, "an ended fleet");
+}
+
+#[test]
+fn a_cloud_that_does_not_answer_for_a_while_is_waited_for() {
+    let model = builder().build();
+    model.with(|world| {
+        world.fault_when(8, Fault::Fail(ErrorClass::Transient), {
+            let mut asked = 0;
+            move |call| {
+                asked += u32::from(matches!(call, Call::Fleets));
+                asked > 4 && matches!(call, Call::Fleets)
+            }
+        });
+    });
+    let (report, invariants) = roll(&model, TERMS);
+    assert_eq!(report.outcome, Outcome::Done);
+    assert_kept(&model, &invariants, "no answers");
+}
+
+#[test]
+fn machines_that_the_cloud_can_not_name_yet_are_waited_for_and_not_for_ever() {
+    for (minutes, is_done) in [(5, true), (24 * 60, false)] {
+        let model = builder().settings(|settings| settings.class_lag = minutes * MINUTE).build();
+        let (report, invariants) = roll(&model, TERMS);
+        assert_eq!((report.outcome == Outcome::Done, report.retired.len() == 3), (is_done, is_done), "{minutes}");
+        assert!(calls(&model, |call| matches!(call, Call::Fleets)) < 400, "{minutes}: it asks on and on");
+        assert_kept(&model, &invariants, "unnamed");
+    }
 }
