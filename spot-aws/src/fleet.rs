@@ -13,6 +13,7 @@ mod existing;
 mod faults;
 mod hash;
 mod history;
+mod image;
 mod members;
 mod node_pool;
 mod pool;

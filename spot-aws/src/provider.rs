@@ -35,6 +35,8 @@ use spot_core::retire::RetiredNode;
 use self::cache::Cache;
 use self::instance::Keeper;
 use self::load_balancer::Balancing;
+#[cfg(feature = "fleet")]
+pub(crate) use self::load_balancer::is_of;
 use self::nodeless::Nodeless;
 use self::survey::{Contradiction, Known, Rules, Survey};
 use self::terminate::Terminated;

@@ -1,5 +1,6 @@
 //! What can be found out about a pool before it is created, without any effect.
 
+mod balancers;
 mod machine;
 mod network;
 mod rehearsal;
@@ -7,6 +8,7 @@ mod roles;
 
 use std::collections::BTreeMap;
 
+use aws_sdk_ec2::types::Filter;
 use futures::future;
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::ports::Instant;
@@ -14,6 +16,9 @@ use thiserror::Error;
 
 use super::node_pool::NodePool;
 use crate::error::{CallError, Kind};
+
+/// The most values of a filter.
+const VALUES: usize = 200;
 
 /// What was found out about one thing that a pool needs.
 #[derive(Debug)]
@@ -35,6 +40,7 @@ pub struct Trouble {
     /// AWS' own words behind it.
     #[source]
     pub cause: Option<PortError>,
+    is_certain: bool,
 }
 
 impl Finding {
@@ -45,7 +51,12 @@ impl Finding {
 
 impl Trouble {
     fn new(why: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { why: why.into(), remedy: remedy.into(), cause: None }
+        Self { why: why.into(), remedy: remedy.into(), cause: None, is_certain: true }
+    }
+
+    /// What may do as it is, and ought to be known.
+    fn advice(why: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { is_certain: false, ..Self::new(why, remedy) }
     }
 
     fn caused_by(self, error: CallError) -> Self {
@@ -55,6 +66,7 @@ impl Trouble {
     /// That AWS did not answer the question.
     fn unanswered(error: CallError) -> Self {
         let (right, policy) = (error.action.right(), error.action.policy());
+        let is_certain = error.kind == Kind::Refused;
         let trouble = match error.kind {
             Kind::Denied => Self::new(
                 format!("it could not be asked for, as the right {right} is missing"),
@@ -69,13 +81,13 @@ impl Trouble {
             }
             Kind::Refused => Self::new("AWS would not say", "see its own words"),
         };
-        trouble.caused_by(error)
+        Self { is_certain, ..trouble.caused_by(error) }
     }
 
-    /// Whether it is certain that the pool can't be as it is, and not just unknown.
+    /// Whether it is certain that the pool can't be as it is, and not just unknown or unwise.
     #[must_use]
-    pub fn is_certain(&self) -> bool {
-        self.cause.as_ref().is_none_or(|cause| cause.class == ErrorClass::Permanent)
+    pub const fn is_certain(&self) -> bool {
+        self.is_certain
     }
 }
 
@@ -92,10 +104,11 @@ impl NodePool {
             future::join3(self.check_roles(half), self.check_machine(half), self.check_network(half)).await;
         findings.extend(machine.into_iter().chain(network));
         let Some(image) = image else { return findings };
-        let is_certain = |finding: &Finding| finding.outcome.as_ref().is_err_and(Trouble::is_certain);
-        let is_sound = !findings.iter().any(is_certain);
-        let rehearsed = self.rehearse(&image, by).await;
-        findings.extend(rehearsed.into_iter().filter(|finding| is_sound || !is_certain(finding)));
+        let is_sound = !findings.iter().any(|finding| finding.outcome.as_ref().is_err_and(Trouble::is_certain));
+        let is_refused =
+            |trouble: &Trouble| trouble.cause.as_ref().is_some_and(|cause| cause.class == ErrorClass::Permanent);
+        let rehearsed = self.rehearse(&image, by).await.into_iter();
+        findings.extend(rehearsed.filter(|finding| is_sound || !finding.outcome.as_ref().is_err_and(is_refused)));
         findings
     }
 
@@ -116,4 +129,9 @@ fn each<'a, T>(
         Err(error) => Err(Trouble::unanswered(error.clone())),
     };
     names.into_iter().map(|name| Finding::new(format!("{kind} {name}"), outcome(name))).collect()
+}
+
+/// By a filter, what is not there fails nothing.
+fn filter<'a>(name: &str, values: impl IntoIterator<Item = &'a String>) -> Filter {
+    Filter::builder().name(name).set_values(Some(values.into_iter().cloned().collect())).build()
 }

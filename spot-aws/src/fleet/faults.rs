@@ -213,7 +213,8 @@ impl Faults<'_> {
         const OURS: [(&str, &str); 2] = [("--node-labels", "labels"), ("--register-with-taints", "taints")];
         for (at, argument) in arguments.iter().enumerate() {
             // The kubelet takes an underscore for a dash.
-            let name = argument.split(|c: char| c == '=' || c.is_whitespace()).next().unwrap_or_default().replace('_', "-");
+            let name =
+                argument.split(|c: char| c == '=' || c.is_whitespace()).next().unwrap_or_default().replace('_', "-");
             let ours = OURS.iter().find(|(ours, _)| name == *ours);
             let message = if let Some((ours, here)) = ours {
                 format!("`{ours}` is given by the pool: use `{here}`")

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use aws_sdk_ec2::types;
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::ports::Instant;
 
 use super::pool::Pool;
 use super::request::Launch;
-use crate::action::Action;
 use crate::client::Api;
 use crate::provider::Aws;
 
@@ -42,21 +40,20 @@ impl NodePool {
         if let Some(device) = &self.pool.root_volume.device {
             return Ok(Launch::of(&self.pool, device));
         }
-        let image = &self.pool.image;
-        let request = self.api().ec2.describe_images().image_ids(image);
-        let images = match self.api().call(Action::DescribeImages, by, request.send()).await {
-            Ok(answer) => answer.images.unwrap_or_default(),
-            Err(error) if error.is_not_found() || error.code == "InvalidAMIID.Malformed" => Vec::new(),
-            Err(error) => return Err(error.into()),
-        };
-        let found = images.first().and_then(types::Image::root_device_name);
+        let id = &self.pool.image;
+        let refused = |what: String| PortError::new(ErrorClass::Permanent, what);
         let missing = || {
-            let what = format!(
-                "there is no AMI {image} for this account in this region: name one that is there in `image`, or share it"
-            );
-            PortError::new(ErrorClass::Permanent, what)
+            refused(format!(
+                "there is no AMI {id} for this account in this region: name one that is there in `image`, or share it"
+            ))
         };
-        Ok(Launch::of(&self.pool, found.ok_or_else(missing)?))
+        let image = self.image(by).await?.ok_or_else(missing)?;
+        let no_volume = || {
+            refused(format!(
+                "the root device of AMI {id} is no EBS volume: name one with an EBS root volume in `image`"
+            ))
+        };
+        Ok(Launch::of(&self.pool, image.root.as_ref().ok_or_else(no_volume)?))
     }
 
     pub(super) fn api(&self) -> &Api {

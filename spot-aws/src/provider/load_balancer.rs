@@ -9,6 +9,8 @@ use std::time::Duration;
 use aws_sdk_elasticloadbalancingv2::types::TargetDescription;
 use futures::future;
 use jiff::Timestamp;
+#[cfg(feature = "fleet")]
+pub(crate) use place::is_of;
 use place::{Place, Serving};
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::node::{NodeSnapshot, Uid};

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use spot_aws::fleet::{Finding, Pool};
-use spot_core::error::chain;
+use spot_aws::fleet::{Finding, Offer, Pool, Trouble};
+use spot_core::error::{ErrorClass, chain};
 
 use crate::double::iam::{self, Role};
 use crate::double::network::{Image, InstanceType};
 use crate::double::{Balancer, Fault, State};
-use crate::world::{World, pool};
+use crate::world::{World, pool, said};
 
 /// What is other than it should be, in the pool and around it, and what is said of it.
 type Case = (&'static str, fn(&mut Pool), fn(&mut State), &'static str, &'static str);
@@ -23,7 +23,8 @@ fn full() -> World {
         target_groups: vec![TARGET_GROUP.to_owned()],
         ..pool()
     });
-    let balancer = || Balancer { vpc: "vpc-1".to_owned(), ..Balancer::default() };
+    let tags = [("kubernetes.io/cluster/prod".to_owned(), "shared".to_owned())];
+    let balancer = || Balancer { vpc: "vpc-1".to_owned(), tags: tags.clone().into(), ..Balancer::default() };
     let mut state = world.aws.state();
     state.classic.insert("web".to_owned(), balancer());
     state.target_groups.insert(TARGET_GROUP.to_owned(), balancer());
@@ -75,7 +76,7 @@ async fn a_pool_that_can_be_is_found_to_be_sound_in_every_part() {
 }
 
 /// Each is one thing that is wrong, and is said in one sentence with its remedy, and in AWS' words only behind it.
-const CASES: [Case; 31] = [
+const CASES: [Case; 37] = [
     (
         "fleet role arn:aws:iam::123456789012:role/fleet",
         |_| {},
@@ -133,7 +134,14 @@ const CASES: [Case; 31] = [
         |_| {},
         |state| subnet(state, ("available", 0)),
         "subnet subnet-b has no free addresses",
-        "add another subnet to `subnets`",
+        "machines are launched in the others",
+    ),
+    (
+        "subnet subnet-b2",
+        |pool| pool.subnets.push("subnet-b2".to_owned()),
+        |_| {},
+        "subnets subnet-b and subnet-b2 are both in zone eu-west-1b, and a fleet takes one of each zone",
+        "keep one of the two in `subnets`",
     ),
     (
         "security group sg-9",
@@ -181,8 +189,25 @@ const CASES: [Case; 31] = [
         "AMI ami-00000000000000001",
         |_| {},
         |state| image(state, Image { root: "/dev/sda1", ..Image::default() }),
-        "calls its root device /dev/sda1, and `rootVolume.device` says /dev/xvda",
+        "has no volume at /dev/xvda, which `rootVolume.device` says, but at /dev/sda1",
         "leave `rootVolume.device` out",
+    ),
+    (
+        "AMI ami-00000000000000001",
+        |pool| pool.root_volume.device = Some("/dev/xvdc".to_owned()),
+        |state| image(state, Image::bottlerocket()),
+        "has no volume at /dev/xvdc, which `rootVolume.device` says, but at /dev/xvda, /dev/xvdb",
+        "leave `rootVolume.device` out",
+    ),
+    (
+        "instance type m5.large",
+        |pool| {
+            pool.root_volume.device = Some("/dev/xvdb".to_owned());
+            pool.root_volume.unit_size = 19;
+        },
+        |state| image(state, Image::bottlerocket()),
+        "the root volume of m5.large has 19 GiB, and AMI ami-00000000000000001 needs 20",
+        "raise `unitRootVolumeSize`",
     ),
     (
         "instance type m9.large",
@@ -276,6 +301,23 @@ const CASES: [Case; 31] = [
         "name only what is in one VPC in `subnets` and `targetGroups`",
     ),
     (
+        "load balancer web",
+        |_| {},
+        |state| state.classic.get_mut("web").unwrap().tags.clear(),
+        "load balancer web bears no tag of the cluster, nor does its name begin with `prod-`",
+        "tag it `kubernetes.io/cluster/prod` with `owned` or `shared`",
+    ),
+    (
+        "target group arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/web/1",
+        |_| {},
+        |state| {
+            let tags = &mut state.target_groups.get_mut(TARGET_GROUP).unwrap().tags;
+            *tags = [("kubernetes.io/cluster/test".to_owned(), "owned".to_owned())].into();
+        },
+        "targetgroup/web/1 bears no tag of the cluster",
+        "tag it `kubernetes.io/cluster/prod` with `owned` or `shared`",
+    ),
+    (
         "the fleet, by a dry run",
         |_| {},
         |state| refuse(state, FLEET, (403, "UnauthorizedOperation", PASS_ROLE)),
@@ -288,6 +330,13 @@ const CASES: [Case; 31] = [
         |state| refuse(state, MACHINE, (403, "UnauthorizedOperation", "You are not authorized. Encoded: x")),
         "the right ec2:RunInstances is missing",
         "attach deploy/iam/spot-fleet.json",
+    ),
+    (
+        "a machine, by a dry run",
+        |_| {},
+        |state| refuse(state, MACHINE, (403, "UnauthorizedOperation", FORBIDDEN)),
+        "ec2:RunInstances is forbidden by a service control policy",
+        "deploy/iam/spot-fleet.json does not help, ask whoever keeps that one",
     ),
     (
         "the fleet, by a dry run",
@@ -303,6 +352,10 @@ const MACHINE: &str = "ec2:RunInstances";
 const PASS_ROLE: &str = "You are not authorized to perform this operation. User: arn:aws:iam::123456789012:user/ops is not \
                          authorized to perform: iam:PassRole on resource: arn:aws:iam::123456789012:role/fleet because no \
                          identity-based policy allows the iam:PassRole action";
+
+const FORBIDDEN: &str = "You are not authorized to perform this operation. User: arn:aws:iam::123456789012:user/ops is not \
+                         authorized to perform: ec2:RunInstances on resource: arn:aws:ec2:eu-west-1:123456789012:instance/* \
+                         with an explicit deny in a service control policy. Encoded authorization failure message: x";
 
 fn policy() -> String {
     format!("arn:aws:{}", iam::POLICY)
@@ -372,6 +425,7 @@ async fn what_could_not_be_asked_is_no_certain_trouble() {
         ("iam:ListAttachedRolePolicies", 1),
         ("elasticloadbalancing:DescribeLoadBalancers", 1),
         ("elasticloadbalancing:DescribeTargetGroups", 1),
+        ("elasticloadbalancing:DescribeTags", 2),
         (FLEET, 1),
         (MACHINE, 1),
     ];
@@ -384,7 +438,9 @@ async fn what_could_not_be_asked_is_no_certain_trouble() {
             assert_eq!(troubles.len(), things, "{action}: {troubles:?}");
             assert!(troubles.iter().all(|(.., all)| all.contains(word)), "{action} {fault:?}: {troubles:?}");
             let certain = findings.iter().filter_map(|finding| finding.outcome.as_ref().err());
-            assert!(certain.into_iter().all(|trouble| !trouble.is_certain()), "{action} {fault:?}");
+            // Who may not ask for it dry may not ask for it either.
+            let is_certain = [FLEET, MACHINE].contains(&action) && matches!(fault, Fault::Denied);
+            assert!(certain.into_iter().all(|trouble| trouble.is_certain() == is_certain), "{action} {fault:?}");
         }
     }
 }
@@ -401,4 +457,78 @@ async fn the_amis_own_root_device_will_do() {
     let world = full().with(|pool| pool.root_volume.device = None);
     image(&mut world.aws.state(), Image { root: "/dev/sda1", ..Image::default() });
     assert_eq!(troubles(&check(&world).await), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_of_bottlerocket_has_its_containers_on_the_second_volume_as_the_example_says() {
+    let example = include_str!("../../../deploy/pools/bottlerocket.yaml");
+    let device = example.lines().find_map(|line| line.trim().strip_prefix("device: ")?.split_whitespace().next());
+    let world = full().with(|pool| pool.root_volume.device = device.map(str::to_owned));
+    image(&mut world.aws.state(), Image::bottlerocket());
+    assert_eq!((device, troubles(&check(&world).await)), (Some("/dev/xvdb"), vec![]));
+    let launch = world.pool.launch(world.by(60)).await.unwrap();
+    assert_eq!(launch.template.versions[0].machine.root_volume.device, "/dev/xvdb");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_do_as_it_is_is_told_and_no_certain_trouble() {
+    let advised: [fn(&mut State); 4] = [
+        |state| subnet(state, ("available", 0)),
+        |state| state.classic.get_mut("web").unwrap().tags.clear(),
+        |state| state.target_groups.get_mut(TARGET_GROUP).unwrap().tags.clear(),
+        |state| refuse(state, MACHINE, (403, "UnauthorizedOperation", FORBIDDEN)),
+    ];
+    for (at, of_aws) in advised.into_iter().enumerate() {
+        let world = full();
+        of_aws(&mut world.aws.state());
+        let findings = check(&world).await;
+        let [trouble] = &findings.iter().filter_map(|one| one.outcome.as_ref().err()).collect::<Vec<_>>()[..] else {
+            panic!("{at}: {:?}", troubles(&findings));
+        };
+        assert!(!trouble.is_certain(), "{trouble}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_whose_subnets_are_all_full_can_not_be() {
+    let world = full();
+    for id in ["subnet-a", "subnet-b"] {
+        world.aws.state().network.subnets.insert(id.to_owned(), ("available", 0));
+    }
+    let findings = check(&world).await;
+    let certain = findings.iter().filter(|one| one.outcome.as_ref().is_err_and(Trouble::is_certain));
+    let certain: Vec<_> = certain.map(|one| one.what.as_str()).collect();
+    assert_eq!(certain, ["subnet subnet-a", "subnet subnet-b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_balancer_is_the_clusters_by_its_controllers_tag_or_by_its_name() {
+    let world = full().with(|pool| pool.load_balancers = vec!["prod-web".to_owned()]);
+    let mut state = world.aws.state();
+    let mut balancer = state.classic.remove("web").unwrap();
+    balancer.tags.clear();
+    state.classic.insert("prod-web".to_owned(), balancer);
+    let tags = &mut state.target_groups.get_mut(TARGET_GROUP).unwrap().tags;
+    *tags = [("elbv2.k8s.aws/cluster".to_owned(), "prod".to_owned())].into();
+    drop(state);
+    assert_eq!(troubles(&check(&world).await), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_types_than_a_filter_takes_are_asked_for_in_several() {
+    let kinds: Vec<_> = (0..201).map(|at| format!("m{at}.large")).collect();
+    let world = full().with(|pool| {
+        let offer = pool.offers[0].clone();
+        pool.offers = kinds.iter().map(|kind| Offer { instance_type: kind.clone(), ..offer.clone() }).collect();
+    });
+    world.aws.state().market.types.extend(kinds);
+    assert_eq!(troubles(&check(&world).await), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_found_of_two_subnets_in_one_zone_is_what_ec2_refuses() {
+    let world = full().with(|pool| pool.subnets.push("subnet-b2".to_owned()));
+    let (class, words) = said(world.ensure().await);
+    assert_eq!(class, ErrorClass::Permanent);
+    assert!(words.contains("`subnets`") && words.contains("duplicate instance pools"), "{words}");
 }

@@ -82,7 +82,10 @@ const CASES: &[Case] = &[
     (|p| "10.100.0.0".clone_into(&mut nodeadm_of(p).service_cidr), "userData.nodeadm.serviceCidr"),
     (|p| "10.100.0.0/33".clone_into(&mut nodeadm_of(p).service_cidr), "userData.nodeadm.serviceCidr"),
     (|p| nodeadm_of(p).kubelet_arguments = texts(&["--node-labels=a=b"]), "userData.nodeadm.kubeletArguments[0]"),
-    (|p| nodeadm_of(p).kubelet_arguments = texts(&["--node-labels_=a", "--node_labels=a=b"]), "userData.nodeadm.kubeletArguments[1]"),
+    (
+        |p| nodeadm_of(p).kubelet_arguments = texts(&["--node-labels_=a", "--node_labels=a=b"]),
+        "userData.nodeadm.kubeletArguments[1]",
+    ),
     (|p| bottlerocket_of(p).certificate_authority.clear(), "userData.bottlerocket.certificateAuthority"),
     (|p| "dns".clone_into(&mut bottlerocket_of(p).cluster_dns), "userData.bottlerocket.clusterDns"),
     (|p| p.root_volume.unit_iops = Some(0), "unitRootVolumeIops"),

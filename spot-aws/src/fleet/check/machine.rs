@@ -6,22 +6,12 @@ use aws_sdk_ec2::types;
 use futures::future::{self, FutureExt as _};
 use spot_core::ports::Instant;
 
-use super::network::filter;
-use super::{Finding, NodePool, Trouble, each};
+use super::{Finding, NodePool, Trouble, VALUES, each, filter};
 use crate::action::Action;
 use crate::error::{CallError, Kind};
+use crate::fleet::image::Image;
 use crate::fleet::volume;
 use crate::provider::describe::more;
-
-/// An AMI.
-pub(super) struct Image {
-    state: String,
-    architecture: String,
-    /// The name of its root device, if that is a volume.
-    pub(super) root: Option<String>,
-    /// How large that volume is at least, in GiB.
-    size: Option<u32>,
-}
 
 /// An instance type.
 struct InstanceType {
@@ -41,11 +31,12 @@ impl NodePool {
         )
         .await;
         let mut findings = vec![profile];
+        let image = image.map(|found| found.map(|image| (pool.image.clone(), image)).into_iter().collect());
         findings.extend(each("AMI", [&pool.image], &image, |id, image| match image {
             Some(image) => self.judge_image(id, image),
             None => Err(self.missing("AMI", id, "correct `image` or `region`, or have it shared with this account")),
         }));
-        let image = image.ok().and_then(|mut images| images.remove(&pool.image));
+        let image = image.ok().and_then(|mut found| found.remove(&pool.image));
         let names: BTreeSet<_> = pool.offers.iter().map(|offer| &offer.instance_type).collect();
         findings.extend(each("instance type", names, &kinds, |name, kind| match kind {
             Some(kind) => self.judge_type(name, kind, image.as_ref()),
@@ -59,7 +50,7 @@ impl NodePool {
     }
 
     fn judge_image(&self, id: &str, image: &Image) -> Result<(), Trouble> {
-        let Image { state, root, .. } = image;
+        let Image { state, root, volumes, .. } = image;
         if state != "available" {
             return Err(Trouble::new(format!("AMI {id} is {state}"), "name one that is available in `image`"));
         }
@@ -68,8 +59,11 @@ impl NodePool {
             return Err(Trouble::new(format!("the root device of AMI {id} is no EBS volume"), remedy));
         };
         match &self.pool.root_volume.device {
-            Some(device) if device != root => {
-                let why = format!("AMI {id} calls its root device {root}, and `rootVolume.device` says {device}");
+            Some(device) if device != root && !volumes.contains_key(device) => {
+                let others: BTreeSet<_> = volumes.keys().chain([root]).map(String::as_str).collect();
+                let others = others.into_iter().collect::<Vec<_>>().join(", ");
+                let why =
+                    format!("AMI {id} has no volume at {device}, which `rootVolume.device` says, but at {others}");
                 Err(Trouble::new(why, "leave `rootVolume.device` out, or correct it"))
             }
             Some(_) | None => Ok(()),
@@ -90,8 +84,9 @@ impl NodePool {
         }
         let sizes = self.pool.offers.iter().filter(|offer| offer.instance_type == name);
         let sizes = sizes.map(|offer| volume::of(&self.pool, offer).size);
-        match (sizes.min(), image.size) {
-            (Some(size), Some(least)) if size < least => {
+        let device = image.device(self.pool.root_volume.device.as_ref());
+        match (sizes.min(), device.and_then(|device| image.volumes.get(device))) {
+            (Some(size), Some(least)) if size < *least => {
                 let why =
                     format!("the root volume of {name} has {size} GiB, and AMI {} needs {least}", self.pool.image);
                 Err(Trouble::new(why, "raise `unitRootVolumeSize`, or `rootVolume.size` of its launch specification"))
@@ -128,36 +123,23 @@ impl NodePool {
         Finding::new(format!("instance profile {profile}"), outcome)
     }
 
-    /// The AMI by its ID, which fails the call if it is not there: a filter would go through all public ones.
-    async fn image(&self, by: Instant) -> Result<BTreeMap<String, Image>, CallError> {
-        let request = self.api().ec2.describe_images().image_ids(&self.pool.image);
-        let images = match self.api().call(Action::DescribeImages, by, request.send()).await {
-            Ok(answer) => answer.images.unwrap_or_default(),
-            Err(error) if error.code.starts_with("InvalidAMIID") => Vec::new(),
-            Err(error) => return Err(error),
-        };
-        Ok(images.iter().filter_map(|one| Some((one.image_id()?.to_owned(), Image::of(one)))).collect())
-    }
-
     async fn instance_types(&self, by: Instant) -> Result<BTreeMap<String, InstanceType>, CallError> {
+        let names: Vec<_> = self.pool.offers.iter().map(|offer| &offer.instance_type).collect();
         let mut found = BTreeMap::new();
-        let mut token = None;
-        loop {
-            let filter = filter("instance-type", self.pool.offers.iter().map(|offer| &offer.instance_type));
-            let request = self.api().ec2.describe_instance_types().filters(filter).set_next_token(token);
-            let page = self.api().call(Action::DescribeInstanceTypes, by, request.send()).await?;
-            let kind = |one: &types::InstanceTypeInfo| {
-                let processor = one.processor_info().map(types::ProcessorInfo::supported_architectures);
-                let architectures = processor.unwrap_or_default().iter().map(|one| one.as_str().to_owned()).collect();
-                let on_spot = one.supported_usage_classes().contains(&types::UsageClassType::Spot);
-                Some((one.instance_type()?.as_str().to_owned(), InstanceType { architectures, on_spot }))
-            };
-            found.extend(page.instance_types().iter().filter_map(kind));
-            token = more(page.next_token());
-            if token.is_none() {
-                return Ok(found);
+        for names in names.chunks(VALUES) {
+            let mut token = None;
+            loop {
+                let filter = filter("instance-type", names.iter().copied());
+                let request = self.api().ec2.describe_instance_types().filters(filter).set_next_token(token);
+                let page = self.api().call(Action::DescribeInstanceTypes, by, request.send()).await?;
+                found.extend(page.instance_types().iter().filter_map(InstanceType::of));
+                token = more(page.next_token());
+                if token.is_none() {
+                    break;
+                }
             }
         }
+        Ok(found)
     }
 
     /// The ID of the SSH key, if the pool has one.
@@ -172,23 +154,12 @@ impl NodePool {
     }
 }
 
-impl Image {
-    fn of(described: &types::Image) -> Self {
-        let name = described.root_device_name();
-        let is_volume = described.root_device_type() == Some(&types::DeviceType::Ebs);
-        let mut devices = described.block_device_mappings().iter();
-        let root = devices.find(|device| name.is_some() && device.device_name() == name);
-        let size = root.and_then(|root| root.ebs()?.volume_size());
-        Self {
-            state: described.state().map(types::ImageState::as_str).unwrap_or_default().to_owned(),
-            architecture: described
-                .architecture()
-                .map(types::ArchitectureValues::as_str)
-                .unwrap_or_default()
-                .to_owned(),
-            root: name.filter(|_| is_volume).map(str::to_owned),
-            size: size.and_then(|size| u32::try_from(size).ok()),
-        }
+impl InstanceType {
+    fn of(described: &types::InstanceTypeInfo) -> Option<(String, Self)> {
+        let processor = described.processor_info().map(types::ProcessorInfo::supported_architectures);
+        let architectures = processor.unwrap_or_default().iter().map(|one| one.as_str().to_owned()).collect();
+        let on_spot = described.supported_usage_classes().contains(&types::UsageClassType::Spot);
+        Some((described.instance_type()?.as_str().to_owned(), Self { architectures, on_spot }))
     }
 }
 

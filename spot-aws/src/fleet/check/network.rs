@@ -1,43 +1,37 @@
-//! Subnets, security groups and load balancers: that they are there, and of one VPC.
+//! Subnets and security groups: that they are there, of one VPC as the load balancers are, and each subnet in a zone of
+//! its own.
 
 use std::collections::BTreeMap;
 
-use aws_sdk_ec2::types::{self, Filter};
-use aws_sdk_elasticloadbalancingv2::types::TargetTypeEnum;
+use aws_sdk_ec2::types;
 use futures::future::{self, FutureExt as _};
 use spot_core::ports::Instant;
 
-use super::{Finding, NodePool, Trouble, each};
+use super::{Finding, NodePool, Trouble, VALUES, each, filter};
 use crate::action::Action;
-use crate::error::{CallError, Kind};
+use crate::error::CallError;
 use crate::provider::describe::more;
 
 /// The networks of things by their IDs.
-type Answer<T> = Result<BTreeMap<String, T>, CallError>;
+pub(super) type Answer<T> = Result<BTreeMap<String, T>, CallError>;
 
 /// A subnet.
 struct Subnet {
     vpc: String,
+    zone: String,
     state: String,
     is_full: bool,
 }
 
-/// A target group.
-struct TargetGroup {
-    vpc: Option<String>,
-    /// What its targets are.
-    kind: Option<TargetTypeEnum>,
-}
-
 /// The VPC of a pool, and the subnet by which it is known.
-struct Home<'a> {
+pub(super) struct Home<'a> {
     subnet: &'a str,
     vpc: &'a str,
 }
 
 impl Home<'_> {
     /// That something is in the pool's VPC too.
-    fn has(&self, what: &str, vpc: &str, key: &str) -> Result<(), Trouble> {
+    pub(super) fn has(&self, what: &str, vpc: &str, key: &str) -> Result<(), Trouble> {
         if self.vpc == vpc {
             return Ok(());
         }
@@ -49,57 +43,49 @@ impl Home<'_> {
 
 impl NodePool {
     pub(super) async fn check_network(&self, by: Instant) -> Vec<Finding> {
-        let (subnets, groups, classic, targets) = future::join4(
-            self.subnets(by).boxed(),
-            self.groups(by).boxed(),
-            future::join_all(self.pool.load_balancers.iter().map(|name| self.classic(name, by))),
-            future::join_all(self.pool.target_groups.iter().map(|arn| self.target_group(arn, by))),
-        )
-        .await;
+        let (subnets, groups, balancers) =
+            future::join3(self.subnets(by).boxed(), self.groups(by).boxed(), self.balancers(by).boxed()).await;
         let found = subnets.as_ref().ok();
         let first = |found| self.pool.subnets.iter().find_map(|id| BTreeMap::<_, Subnet>::get_key_value(found, id));
         let home = found.and_then(first).map(|(subnet, Subnet { vpc, .. })| Home { subnet, vpc });
         let is_home = |what: &str, vpc: &str, key| home.as_ref().map_or(Ok(()), |home| home.has(what, vpc, key));
         let mut findings = each("subnet", &self.pool.subnets, &subnets, |id, subnet| {
-            let Some(Subnet { vpc, state, is_full }) = subnet else {
+            let Some(subnet) = subnet else {
                 return Err(self.missing("subnet", id, "correct `subnets`, or `region`"));
             };
-            if state != "available" {
-                let remedy = "wait until it is available, or take it out of `subnets`";
-                return Err(Trouble::new(format!("subnet {id} is {state}"), remedy));
-            }
-            if *is_full {
-                let remedy = "add another subnet to `subnets`, or free some of its addresses";
-                return Err(Trouble::new(format!("subnet {id} has no free addresses"), remedy));
-            }
-            is_home(&format!("subnet {id}"), vpc, "`subnets`")
+            is_home(&format!("subnet {id}"), &subnet.vpc, "`subnets`")?;
+            found.map_or(Ok(()), |found| self.judge_subnet(id, subnet, found))
         });
         findings.extend(each("security group", &self.pool.security_groups, &groups, |id, vpc| match vpc {
             Some(vpc) => is_home(&format!("security group {id}"), vpc, "`subnets` and `securityGroups`"),
             None => Err(self.missing("security group", id, "correct `securityGroups`, or `region`")),
         }));
-        for (name, answer) in self.pool.load_balancers.iter().zip(classic) {
-            findings.extend(each("load balancer", [name], &answer, |name, vpc| match vpc {
-                Some(vpc) => is_home(&format!("load balancer {name}"), vpc, "`subnets` and `loadBalancers`"),
-                None => Err(self.missing("classic load balancer", name, "correct `loadBalancers`, or `region`")),
-            }));
-        }
-        for (arn, answer) in self.pool.target_groups.iter().zip(targets) {
-            findings.extend(each("target group", [arn], &answer, |arn, group| {
-                let Some(TargetGroup { vpc, kind }) = group else {
-                    return Err(self.missing("target group", arn, "correct `targetGroups`, or `region`"));
-                };
-                if *kind != Some(TargetTypeEnum::Instance) {
-                    let kind = kind.as_ref().map_or("unknown", TargetTypeEnum::as_str);
-                    let why =
-                        format!("target group {arn} is of target type {kind}, and Spot Fleet registers instances");
-                    return Err(Trouble::new(why, "name one of target type instance in `targetGroups`"));
-                }
-                let vpc = vpc.as_deref();
-                vpc.map_or(Ok(()), |vpc| is_home(&format!("target group {arn}"), vpc, "`subnets` and `targetGroups`"))
-            }));
-        }
+        findings.extend(self.judge_balancers(&balancers, home.as_ref()));
         findings
+    }
+
+    /// Whether machines can be launched in a subnet, beside the others of the pool.
+    fn judge_subnet(&self, id: &str, subnet: &Subnet, all: &BTreeMap<String, Subnet>) -> Result<(), Trouble> {
+        let Subnet { vpc, zone, state, is_full } = subnet;
+        if state != "available" {
+            let remedy = "wait until it is available, or take it out of `subnets`";
+            return Err(Trouble::new(format!("subnet {id} is {state}"), remedy));
+        }
+        // A fleet has one subnet in each zone; the same type in two is refused.
+        let before = self.pool.subnets.iter().take_while(|other| *other != id);
+        let is_beside = |other: &&String| all.get(*other).is_some_and(|other| (&other.vpc, &other.zone) == (vpc, zone));
+        if let Some(other) = before.clone().find(is_beside) {
+            let why = format!("subnets {other} and {id} are both in zone {zone}, and a fleet takes one of each zone");
+            return Err(Trouble::new(why, "keep one of the two in `subnets`"));
+        }
+        let why = format!("subnet {id} has no free addresses");
+        match is_full {
+            true if self.pool.subnets.iter().all(|id| all.get(id).is_some_and(|one| one.is_full)) => {
+                Err(Trouble::new(why, "free some, or add a subnet of another zone to `subnets`"))
+            }
+            true => Err(Trouble::advice(why, "machines are launched in the others; free some of its addresses")),
+            false => Ok(()),
+        }
     }
 
     /// That something is not there.
@@ -110,24 +96,19 @@ impl NodePool {
 
     async fn subnets(&self, by: Instant) -> Answer<Subnet> {
         let mut found = BTreeMap::new();
-        let mut token = None;
-        loop {
-            let filter = filter("subnet-id", &self.pool.subnets);
-            let request = self.api().ec2.describe_subnets().filters(filter).set_next_token(token);
-            let page = self.api().call(Action::DescribeSubnets, by, request.send()).await?;
-            found.extend(page.subnets().iter().filter_map(|one| {
-                let subnet = Subnet {
-                    vpc: one.vpc_id().unwrap_or_default().to_owned(),
-                    state: one.state().map(types::SubnetState::as_str).unwrap_or_default().to_owned(),
-                    is_full: one.available_ip_address_count() == Some(0),
-                };
-                Some((one.subnet_id()?.to_owned(), subnet))
-            }));
-            token = more(page.next_token());
-            if token.is_none() {
-                return Ok(found);
+        for ids in self.pool.subnets.chunks(VALUES) {
+            let mut token = None;
+            loop {
+                let request = self.api().ec2.describe_subnets().filters(filter("subnet-id", ids)).set_next_token(token);
+                let page = self.api().call(Action::DescribeSubnets, by, request.send()).await?;
+                found.extend(page.subnets().iter().filter_map(Subnet::of));
+                token = more(page.next_token());
+                if token.is_none() {
+                    break;
+                }
             }
         }
+        Ok(found)
     }
 
     async fn groups(&self, by: Instant) -> Answer<String> {
@@ -147,39 +128,16 @@ impl NodePool {
             }
         }
     }
-
-    /// A classic load balancer: one that is not there fails the whole call, so that each has a call of its own.
-    async fn classic(&self, name: &str, by: Instant) -> Answer<String> {
-        let request = self.api().classic.describe_load_balancers().load_balancer_names(name);
-        let answer = self.api().call(Action::DescribeLoadBalancers, by, request.send()).await;
-        let found = if_there(answer)?.and_then(|answer| answer.load_balancer_descriptions);
-        let vpc = found.into_iter().flatten().next().map(|one| one.vpc_id.unwrap_or_default());
-        Ok(vpc.map(|vpc| (name.to_owned(), vpc)).into_iter().collect())
-    }
-
-    /// A target group, in the same way.
-    async fn target_group(&self, arn: &str, by: Instant) -> Answer<TargetGroup> {
-        let request = self.api().balancing.describe_target_groups().target_group_arns(arn);
-        let answer = self.api().call(Action::DescribeTargetGroups, by, request.send()).await;
-        let found = if_there(answer)?.and_then(|answer| answer.target_groups);
-        let group = found.into_iter().flatten().next();
-        let group = group.map(|one| TargetGroup { vpc: one.vpc_id, kind: one.target_type });
-        Ok(group.map(|group| (arn.to_owned(), group)).into_iter().collect())
-    }
 }
 
-/// None where what was asked for is not there, or its name can't be one.
-fn if_there<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
-        Err(error) if error.kind == Kind::Refused && (error.is_not_found() || error.code == "ValidationError") => {
-            Ok(None)
-        }
-        Err(error) => Err(error),
+impl Subnet {
+    fn of(described: &types::Subnet) -> Option<(String, Self)> {
+        let subnet = Self {
+            vpc: described.vpc_id().unwrap_or_default().to_owned(),
+            zone: described.availability_zone().unwrap_or_default().to_owned(),
+            state: described.state().map(types::SubnetState::as_str).unwrap_or_default().to_owned(),
+            is_full: described.available_ip_address_count() == Some(0),
+        };
+        Some((described.subnet_id()?.to_owned(), subnet))
     }
-}
-
-/// By a filter, what is not there fails nothing.
-pub(super) fn filter<'a>(name: &str, values: impl IntoIterator<Item = &'a String>) -> Filter {
-    Filter::builder().name(name).set_values(Some(values.into_iter().cloned().collect())).build()
 }

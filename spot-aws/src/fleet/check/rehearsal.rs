@@ -9,13 +9,13 @@ use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use futures::future::{self, FutureExt as _};
 use spot_core::ports::Instant;
 
-use super::machine::Image;
 use super::{Finding, NodePool, Trouble};
 use crate::action::Action;
 use crate::error::{CallError, Kind};
 use crate::fleet::cause::Cause;
-use crate::fleet::request::{Launch, Machine, Override};
-use crate::fleet::sdk::{Terms, tags};
+use crate::fleet::image::Image;
+use crate::fleet::request::{Launch, Machine, Metadata, Override, Root};
+use crate::fleet::sdk::{Terms, number, tags};
 
 /// The most launch specifications of one request.
 /// <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/fleet-quotas.html>
@@ -26,7 +26,7 @@ const PASS_ROLE: &str = "iam:PassRole";
 impl NodePool {
     /// What EC2 says of the fleet's request and of one machine. Without a root device there is nothing to ask about.
     pub(super) async fn rehearse(&self, image: &Image, by: Instant) -> Vec<Finding> {
-        let Some(device) = self.pool.root_volume.device.as_ref().or(image.root.as_ref()) else { return Vec::new() };
+        let Some(device) = image.device(self.pool.root_volume.device.as_ref()) else { return Vec::new() };
         let launch = Launch::of(&self.pool, device);
         let (fleet, machine) = (self.rehearse_fleet(&launch, by).boxed(), self.rehearse_machine(&launch, by).boxed());
         let (fleet, machine) = future::join(fleet, machine).await;
@@ -62,6 +62,9 @@ impl NodePool {
             .set_security_group_ids(Some(machine.security_groups.iter().cloned().collect()))
             .set_key_name(machine.ssh_key.clone())
             .iam_instance_profile(profile(machine))
+            // Organisations ask for tokens and encryption.
+            .metadata_options(metadata(&machine.metadata))
+            .block_device_mappings(volume(&machine.root_volume))
             .tag_specifications(tagged(types::ResourceType::Instance))
             .tag_specifications(tagged(types::ResourceType::Volume));
         let answer = self.api().call(Action::RunInstances, by, agreed(request.send()).boxed()).await;
@@ -72,6 +75,18 @@ impl NodePool {
     fn told(&self, error: CallError) -> Trouble {
         let (policy, words) = (error.action.policy(), format!("{}: {}", error.code, error.words));
         let trouble = match error.kind {
+            Kind::Denied if let Some(by) = forbidding(&words) => {
+                let why = format!("{} is forbidden by {by}", denied(&error));
+                let remedy = format!(
+                    "{policy} does not help, ask whoever keeps that one; `spot-fleet plan` shows what is asked for"
+                );
+                // What is forbidden to a machine on demand may be allowed to one on spot.
+                if error.action == Action::RunInstances {
+                    Trouble::advice(why, remedy)
+                } else {
+                    Trouble::new(why, remedy)
+                }
+            }
             Kind::Denied if words.contains(PASS_ROLE) => Trouble::new(
                 format!("the right {PASS_ROLE} on {} is missing", self.passed(&error)),
                 format!(
@@ -134,10 +149,38 @@ fn profile(machine: &Machine) -> types::IamInstanceProfileSpecification {
     }
 }
 
+fn metadata(metadata: &Metadata) -> types::InstanceMetadataOptionsRequest {
+    types::InstanceMetadataOptionsRequest::builder()
+        .http_endpoint(metadata.endpoint.as_str().into())
+        .http_tokens(metadata.tokens.as_str().into())
+        .http_put_response_hop_limit(number(metadata.hop_limit))
+        .instance_metadata_tags(metadata.instance_tags.as_str().into())
+        .build()
+}
+
+fn volume(root: &Root) -> types::BlockDeviceMapping {
+    let volume = types::EbsBlockDevice::builder()
+        .volume_type(root.kind.as_str().into())
+        .volume_size(number(root.size))
+        .set_iops(root.iops.map(number))
+        .set_throughput(root.throughput.map(number))
+        .encrypted(root.encrypted)
+        .set_kms_key_id(root.kms_key.clone())
+        .delete_on_termination(root.delete_on_termination)
+        .build();
+    types::BlockDeviceMapping::builder().device_name(&root.device).ebs(volume).build()
+}
+
 /// The right that EC2 says is missing, or else that of the call itself.
 fn denied(error: &CallError) -> String {
     let told = error.words.split_once("to perform: ").and_then(|(_, rest)| rest.split_whitespace().next());
     told.unwrap_or_else(|| error.action.right()).to_owned()
+}
+
+/// The policy that forbids it, whatever others allow: its kind, in AWS' words.
+fn forbidding(words: &str) -> Option<&str> {
+    let (_, by) = words.split_once("with an explicit deny in ")?;
+    by.split(['.', ':', '\n']).next().map(str::trim_end)
 }
 
 /// An answer to a dry run: that it would succeed is an error by its form.

@@ -289,7 +289,7 @@ fn instance_serving(state: &classic::InstanceState) -> Serving {
 }
 
 /// Whether a tag says that its bearer is this cluster's.
-fn is_of(cluster: &str, tag: &str, value: Option<&str>) -> bool {
+pub(crate) fn is_of(cluster: &str, tag: &str, value: Option<&str>) -> bool {
     let owned = tag.strip_prefix(CLUSTER_TAG) == Some(cluster) && matches!(value, Some("owned" | "shared"));
     owned || (tag == CONTROLLER_TAG && value == Some(cluster))
 }

@@ -15,11 +15,20 @@ pub(crate) struct Image {
     pub(crate) root_kind: &'static str,
     /// Of its root volume, in GiB.
     pub(crate) size: u32,
+    /// Another volume, and its size.
+    pub(crate) second: Option<(&'static str, u32)>,
 }
 
 impl Default for Image {
     fn default() -> Self {
-        Self { state: "available", architecture: "x86_64", root: "/dev/xvda", root_kind: "ebs", size: 8 }
+        Self { state: "available", architecture: "x86_64", root: "/dev/xvda", root_kind: "ebs", size: 8, second: None }
+    }
+}
+
+impl Image {
+    /// As Bottlerocket is made: the system on the root volume, and containers on another.
+    pub(crate) fn bottlerocket() -> Self {
+        Self { size: 2, second: Some(("/dev/xvdb", 20)), ..Self::default() }
     }
 }
 
@@ -108,6 +117,9 @@ fn asked<'a, T>(
     assert!(name.is_empty() || name == filter, "no filter that is known here: {name}");
     let values = request.params.list("Filter.1.Value");
     assert!(!(ids.is_empty() && values.is_empty()), "all there are, of all who share them");
+    if values.len() > 200 {
+        return Err(Refusal::new(400, "FilterLimitExceeded", "The maximum number of filter values is 200"));
+    }
     all.retain(|name, _| ids.contains(name) || values.contains(name));
     Ok(all.into_iter().collect())
 }
@@ -148,8 +160,9 @@ fn images(state: &State, request: &Request) -> Result<Answer, Refusal> {
     let found = asked(all, request, ("ImageId", "image-id", "InvalidAMIID.NotFound"))?;
     let one = |(id, ()): (&String, ())| {
         let image = state.network.images.get(id).cloned().unwrap_or_default();
-        let volume = tag("ebs", tag("volumeSize", image.size));
-        let mapping = list("blockDeviceMapping", "item", [tag("deviceName", image.root) + &volume]);
+        let volume = |(device, size): (&str, u32)| tag("deviceName", device) + &tag("ebs", tag("volumeSize", size));
+        let root = (image.root_kind == "ebs").then_some((image.root, image.size));
+        let mapping = list("blockDeviceMapping", "item", root.into_iter().chain(image.second).map(volume));
         let root = tag("rootDeviceType", image.root_kind) + &tag("rootDeviceName", image.root);
         tag("imageId", id)
             + &tag("imageState", image.state)
@@ -205,5 +218,26 @@ fn rehearsed(state: &State, request: &Request) -> Refusal {
         }
     }
     assert!(!values("SubnetId").is_empty() && !values("ImageId").is_empty(), "{:?}", request.params);
+    if let Some(refusal) = one_subnet_a_zone(state, &values("SubnetId")) {
+        return refusal;
+    }
+    if action == "ec2:RunInstances" {
+        // What organisations have policies on.
+        assert_eq!(request.params.get("MetadataOptions.HttpTokens"), "required");
+        assert_eq!(request.params.get("BlockDeviceMapping.1.Ebs.Encrypted"), "true");
+        assert!(!request.params.get("BlockDeviceMapping.1.DeviceName").is_empty(), "{:?}", request.params);
+    }
     Refusal::new(412, "DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+}
+
+/// What a fleet of these subnets is refused with: it takes one of each zone.
+pub(super) fn one_subnet_a_zone(state: &State, subnets: &[String]) -> Option<Refusal> {
+    let mut by_zone = BTreeMap::new();
+    let mut zones = subnets.iter().filter_map(|subnet| Some((state.market.subnets.get(subnet)?, subnet)));
+    let is_second = zones.any(|(zone, subnet)| by_zone.insert(zone, subnet).is_some_and(|first| first != subnet));
+    is_second.then(|| {
+        let words = "The fleet configuration contains duplicate instance pools. A Spot Fleet request can't span different \
+                     subnets from the same Availability Zone.";
+        Refusal::new(400, "InvalidSpotFleetRequestConfig", words)
+    })
 }

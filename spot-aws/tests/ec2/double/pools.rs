@@ -7,9 +7,17 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::network::one_subnet_a_zone;
 use super::state::{Fleet, Instance, State};
 use super::templates::{remember, repeated};
 use super::wire::{Answer, Params, Refusal, Request, list, tag};
+
+impl Asked {
+    /// Has EC2 forget it, but not the token that it was asked for with.
+    pub(crate) fn forget(&mut self) {
+        self.told_from = Instant::now() + Duration::from_hours(48);
+    }
+}
 
 /// What can be had.
 #[derive(Debug)]
@@ -40,6 +48,7 @@ impl Default for Market {
             subnets: [
                 subnet("subnet-a", "eu-west-1a", "vpc-1"),
                 subnet("subnet-b", "eu-west-1b", "vpc-1"),
+                subnet("subnet-b2", "eu-west-1b", "vpc-1"),
                 subnet("subnet-x", "eu-west-1a", "vpc-2"),
             ]
             .into(),
@@ -158,6 +167,10 @@ fn ask(state: &mut State, request: &Request) -> Result<Answer, Refusal> {
     if networks.len() > 1 {
         return refuse("InvalidParameter", "Security group and subnet belong to different networks.".to_owned());
     }
+    let subnets: Vec<_> = offers.iter().map(|[_, subnet, ..]| subnet.clone()).collect();
+    if let Some(refusal) = one_subnet_a_zone(state, &subnets) {
+        return Err(refusal);
+    }
     let number = state.fleets.len();
     let created = "2026-03-01T12:00:00Z".parse::<Timestamp>().unwrap() + Duration::from_secs(number as u64);
     let id = format!("sfr-{number:08x}-0000-4000-8000-000000000000");
@@ -236,7 +249,8 @@ fn history(state: &State, request: &Request) -> Result<Answer, Refusal> {
     let asked = state.fleets.get(id).and_then(|fleet| fleet.asked.as_ref());
     let unknown = || Refusal::new(400, "InvalidSpotFleetRequestId.NotFound", format!("'{id}' does not exist"));
     let since: Timestamp = request.params.get("StartTime").parse().unwrap();
-    let events = &asked.ok_or_else(unknown)?.events;
+    let is_told = |asked: &&Asked| Instant::now() >= asked.told_from;
+    let events = &asked.filter(is_told).ok_or_else(unknown)?.events;
     let events: Vec<_> = events.iter().filter(|event| event.at >= since).collect();
     let size = if state.page == 0 { 1000 } else { state.page };
     let from: usize = request.params.get("NextToken").parse().unwrap_or_default();
