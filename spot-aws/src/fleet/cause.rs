@@ -42,6 +42,8 @@ causes! {
     /// Not in this zone.
     NotInZone: "a zone doesn't have this instance type: take it out of `launchSpecifications`, or the zone's subnet out of \
                 `subnets`";
+    /// Two subnets of one zone.
+    SameZone: "a Spot Fleet has one subnet in each zone, and two of `subnets` are in the same one: keep one of them";
     /// No such subnet.
     UnknownSubnet: "there is no such subnet in this region: correct `subnets`";
     /// More than one network.
@@ -77,7 +79,8 @@ causes! {
     VolumeKey: "the KMS key of the root volumes is missing, disabled, or not shared with the role \
                 AWSServiceRoleForEC2SpotFleet: correct `rootVolume.kmsKey` or the key's policy";
     /// Somebody deleted it.
-    TemplateGone: "the launch template or a version of it is gone: run `spot-fleet create` again";
+    TemplateGone: "the launch template or a version of it is gone: run `spot-fleet create` again, and where a fleet launched \
+                   it that is there, give the pool another tag, and run `spot-fleet roll`";
     /// Its name is taken.
     NameTaken: "there is a launch template of the pool's name, and EC2 does not tell of it: where it was made a moment ago, \
                 wait a minute, and run it again; where it is somebody else's, give the pool another name";
@@ -89,65 +92,89 @@ causes! {
                are there and in the same VPC, and that the fleet's role may register instances";
     /// Whatever else EC2 does not like.
     Configuration: "EC2 doesn't accept the pool's configuration: see its words, and run `spot-fleet plan` for what is asked";
+    /// A machine did not live.
+    Died: "machines end by themselves as they start: see EC2's words, and what the user data and the AMI do";
     /// The fleet gives up for a while.
     Refused: "EC2 refused to launch again and again, and the fleet pauses: see its words for which instance type and why";
 }
 
-/// What EC2 says in its code, or within its words.
-const CODES: [(&str, Cause); 46] = [
-    ("InsufficientInstanceCapacity", Cause::NoCapacity),
-    ("UnfulfillableCapacity", Cause::NoCapacity),
-    ("no Spot capacity available", Cause::NoCapacity),
-    ("SpotMaxPriceTooLow", Cause::PriceTooLow),
-    ("Max Price too low", Cause::PriceTooLow),
+/// What EC2 says in its code, or within its words, in lower case: it writes the same in several ways.
+const CODES: [(&str, Cause); 55] = [
+    ("insufficientinstancecapacity", Cause::NoCapacity),
+    ("unfulfillablecapacity", Cause::NoCapacity),
+    ("no spot capacity available", Cause::NoCapacity),
+    ("do not have sufficient", Cause::NoCapacity),
+    ("spotmaxpricetoolow", Cause::PriceTooLow),
+    ("max price too low", Cause::PriceTooLow),
     ("price is too low", Cause::PriceTooLow),
-    ("MaxSpotFleetRequestCountExceeded", Cause::FleetQuota),
-    ("MaxSpotInstanceCountExceeded", Cause::SpotQuota),
-    ("Max spot instance count exceeded", Cause::SpotQuota),
-    ("VcpuLimitExceeded", Cause::SpotQuota),
-    ("InstanceLimitExceeded", Cause::SpotQuota),
-    ("InvalidInstanceType", Cause::UnknownType),
-    ("for InstanceType", Cause::UnknownType),
-    ("instanceType is invalid", Cause::UnknownType),
-    ("not supported in your requested Availability Zone", Cause::NotInZone),
-    ("InvalidSubnetID", Cause::UnknownSubnet),
-    ("subnet ID", Cause::UnknownSubnet),
+    ("less than spot market price", Cause::PriceTooLow),
+    ("fulfillment price", Cause::PriceTooLow),
+    ("maxspotfleetrequestcountexceeded", Cause::FleetQuota),
+    ("maxspotinstancecountexceeded", Cause::SpotQuota),
+    ("max spot instance count exceeded", Cause::SpotQuota),
+    ("spot max instance count exceeded", Cause::SpotQuota),
+    ("vcpulimitexceeded", Cause::SpotQuota),
+    ("instancelimitexceeded", Cause::SpotQuota),
+    ("invalidinstancetype", Cause::UnknownType),
+    ("for instancetype", Cause::UnknownType),
+    ("instancetype is invalid", Cause::UnknownType),
+    ("not supported in your requested availability zone", Cause::NotInZone),
+    ("not supported in the requested availability zone", Cause::NotInZone),
+    ("same availability zone", Cause::SameZone),
+    ("duplicate instance pools", Cause::SameZone),
+    ("invalidsubnetid", Cause::UnknownSubnet),
+    ("subnet id", Cause::UnknownSubnet),
     ("different networks", Cause::OtherNetwork),
-    ("different VPC", Cause::OtherNetwork),
-    ("not in the same VPC", Cause::OtherNetwork),
-    ("InvalidGroup", Cause::UnknownGroup),
-    ("InvalidSecurityGroupID", Cause::UnknownGroup),
-    ("InsufficientFreeAddressesInSubnet", Cause::SubnetFull),
-    ("InvalidAMIID", Cause::UnknownImage),
+    ("different vpc", Cause::OtherNetwork),
+    ("not in the same vpc", Cause::OtherNetwork),
+    ("invalidgroup", Cause::UnknownGroup),
+    ("invalidsecuritygroupid", Cause::UnknownGroup),
+    ("insufficientfreeaddressesinsubnet", Cause::SubnetFull),
+    ("insufficient free addresses", Cause::SubnetFull),
+    ("invalidamiid", Cause::UnknownImage),
     ("does not match the architecture", Cause::WrongArchitecture),
-    ("InvalidKeyPair", Cause::UnknownKey),
-    ("Invalid IAM Instance Profile", Cause::UnknownProfile),
-    ("iamInstanceProfile", Cause::UnknownProfile),
-    ("iamFleetRole", Cause::Role),
-    ("IamFleetRole", Cause::Role),
+    ("invalidkeypair", Cause::UnknownKey),
+    ("invalid iam instance profile", Cause::UnknownProfile),
+    ("iaminstanceprofile", Cause::UnknownProfile),
+    ("iamfleetrole", Cause::Role),
     ("fleet role", Cause::Role),
-    ("iam:PassRole", Cause::PassRole),
-    ("ServiceLinkedRoleCreationNotPermitted", Cause::ServiceRole),
+    ("iam:passrole", Cause::PassRole),
+    ("servicelinkedrolecreationnotpermitted", Cause::ServiceRole),
     ("service-linked role", Cause::ServiceRole),
-    ("VolumeLimitExceeded", Cause::VolumeQuota),
-    ("MaxIOPSLimitExceeded", Cause::VolumeQuota),
-    ("InvalidKMSKey", Cause::VolumeKey),
-    ("KmsKey", Cause::VolumeKey),
-    ("InvalidLaunchTemplateName.AlreadyExists", Cause::NameTaken),
-    ("InvalidLaunchTemplate", Cause::TemplateGone),
-    ("IdempotentParameterMismatch", Cause::OtherParameters),
-    ("InvalidSpotFleetRequestConfig", Cause::Configuration),
-    ("InvalidParameter", Cause::Configuration),
-    ("InvalidLoadBalancer", Cause::Balancer),
-    ("UnauthorizedOperation", Cause::Denied),
-    ("AccessDenied", Cause::Denied),
+    ("volumelimitexceeded", Cause::VolumeQuota),
+    ("maxiopslimitexceeded", Cause::VolumeQuota),
+    ("invalidkmskey", Cause::VolumeKey),
+    ("kmskey", Cause::VolumeKey),
+    // EC2 does not say more of a machine whose encrypted volume could not be opened.
+    ("client.internalerror", Cause::VolumeKey),
+    ("client error on launch", Cause::VolumeKey),
+    ("invalidlaunchtemplatename.alreadyexists", Cause::NameTaken),
+    ("invalidlaunchtemplate", Cause::TemplateGone),
+    ("idempotentparametermismatch", Cause::OtherParameters),
+    ("invalidspotfleetrequestconfig", Cause::Configuration),
+    ("invalidparameter", Cause::Configuration),
+    ("invalidloadbalancer", Cause::Balancer),
+    ("unauthorizedoperation", Cause::Denied),
+    ("accessdenied", Cause::Denied),
 ];
+
+/// Why EC2 ends a machine that nothing is wrong with: it was asked to, or takes it back.
+const ORDERLY: [&str; 3] =
+    ["client.userinitiatedshutdown", "server.spotinstancetermination", "server.spotinstanceshutdown"];
 
 impl Cause {
     /// The cause that a code or words of EC2 name.
     #[must_use]
     pub fn named_in(text: &str) -> Option<Self> {
+        let text = text.to_lowercase();
         CODES.iter().find(|(part, _)| text.contains(part)).map(|(_, cause)| *cause)
+    }
+
+    /// Why a machine has ended, by EC2's code and words for it; none: nothing is wrong.
+    #[must_use]
+    pub fn of_end(code: &str, words: &str) -> Option<Self> {
+        let is_orderly = code.is_empty() || ORDERLY.contains(&code.to_lowercase().as_str());
+        (!is_orderly).then(|| Self::named_in(&format!("{code}: {words}")).unwrap_or(Self::Died))
     }
 
     /// What one of a fleet's own events is about.
@@ -157,7 +184,7 @@ impl Cause {
         match subtype {
             "iamFleetRoleInvalid" => Some(Self::Role),
             "spotInstanceCountLimitExceeded" => Some(Self::SpotQuota),
-            "launchSpecUnusable" | "fleetProgressHalted" => Some(Self::PriceTooLow),
+            "launchSpecUnusable" | "fleetProgressHalted" => Some(named.unwrap_or(Self::PriceTooLow)),
             "registerWithLoadBalancersFailed" => Some(Self::Balancer),
             "spotFleetRequestConfigurationInvalid" => Some(named.unwrap_or(Self::Configuration)),
             "launchSpecTemporarilyBlacklisted" | "allLaunchSpecsTemporarilyBlacklisted" => {

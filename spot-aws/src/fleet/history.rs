@@ -1,5 +1,6 @@
 //! What a fleet says of itself, and what it means.
 
+use aws_sdk_ec2::types;
 use aws_smithy_types::DateTime;
 use jiff::Timestamp;
 use spot_core::error::PortError;
@@ -9,6 +10,7 @@ use super::cause::Cause;
 use super::existing::moment;
 use super::node_pool::NodePool;
 use crate::action::Action;
+use crate::error::CallError;
 use crate::provider::describe::more;
 
 /// One thing that a fleet says.
@@ -25,7 +27,8 @@ pub struct Event {
 }
 
 impl NodePool {
-    /// What a fleet says of itself since then, the oldest first. EC2 tells it some seconds late.
+    /// What a fleet says of itself since then, and which of its machines that were launched since have ended by themselves:
+    /// of those, it says nothing. The oldest first. EC2 tells it some seconds late.
     ///
     /// # Errors
     /// When EC2 could not be asked.
@@ -51,9 +54,28 @@ impl NodePool {
             }));
             token = more(page.next_token());
             if token.is_none() {
+                events.extend(self.deaths(fleet, by).await?.into_iter().filter(|death| death.at >= since));
                 events.sort_by_key(|event: &Event| event.at);
                 return Ok(events);
             }
         }
+    }
+
+    /// The machines of a fleet that have ended, and neither as they were told to nor because EC2 took them back.
+    async fn deaths(&self, fleet: &str, by: Instant) -> Result<Vec<Event>, CallError> {
+        let death = |one: &types::Instance| {
+            let said = one.state_reason();
+            let code = said.and_then(types::StateReason::code).unwrap_or_default();
+            let words = said.and_then(types::StateReason::message).unwrap_or_default();
+            let cause = Cause::of_end(code, words)?;
+            let words = if words.contains(code) { words.to_owned() } else { format!("{code}: {words}") };
+            Some(Event {
+                at: one.launch_time().and_then(moment)?,
+                kind: "instanceChange".to_owned(),
+                words: format!("{}: {words}", one.instance_id()?),
+                explained: Some(cause.said()),
+            })
+        };
+        self.instances(&[fleet], &["terminated"], death, by).await
     }
 }

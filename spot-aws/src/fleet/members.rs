@@ -129,19 +129,29 @@ impl NodePool {
 
     /// The instances of these fleets that are not terminated yet.
     pub(super) async fn described(&self, fleets: &[&str], by: Instant) -> Result<Vec<Described>, CallError> {
-        let there = THERE.map(str::to_owned).into();
-        let there = Filter::builder().name("instance-state-name").set_values(Some(there)).build();
+        self.instances(fleets, &THERE, Described::of, by).await
+    }
+
+    /// What there is to `tell` of the instances of these fleets that are in one of these states.
+    pub(super) async fn instances<T>(
+        &self,
+        fleets: &[&str],
+        states: &[&str],
+        tell: impl Fn(&types::Instance) -> Option<T>,
+        by: Instant,
+    ) -> Result<Vec<T>, CallError> {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let states = Filter::builder().name("instance-state-name").set_values(Some(texts(states))).build();
         let mut found = Vec::new();
         for ids in fleets.chunks(BATCH) {
-            let ids = ids.iter().map(|id| (*id).to_owned()).collect();
-            let ours = Filter::builder().name(format!("tag:{SPOT_FLEET_TAG}")).set_values(Some(ids)).build();
+            let ours = Filter::builder().name(format!("tag:{SPOT_FLEET_TAG}")).set_values(Some(texts(ids))).build();
             let mut token = None;
             loop {
-                let request = self.api().ec2.describe_instances().filters(ours.clone()).filters(there.clone());
+                let request = self.api().ec2.describe_instances().filters(ours.clone()).filters(states.clone());
                 let request = request.max_results(PAGE).set_next_token(token);
                 let page = self.api().call(Action::DescribeInstances, by, request.send()).await?;
                 let instances = page.reservations().iter().flat_map(types::Reservation::instances);
-                found.extend(instances.filter_map(Described::of));
+                found.extend(instances.filter_map(&tell));
                 token = more(page.next_token());
                 if token.is_none() {
                     break;

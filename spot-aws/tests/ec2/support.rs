@@ -338,6 +338,7 @@ pub(crate) fn instance(number: u32, lifecycle: Option<&'static str>) -> Instance
         reservation: None,
         tags: BTreeMap::from([("kubernetes.io/cluster/prod".to_owned(), "owned".to_owned())]),
         protected: false,
+        reason: None,
     }
 }
 

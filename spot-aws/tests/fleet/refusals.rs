@@ -86,7 +86,23 @@ fn every_refusal_that_ec2_has_for_a_pool_has_its_cause() {
         ("InsufficientInstanceCapacity", "", Cause::NoCapacity),
         ("UnfulfillableCapacity", "", Cause::NoCapacity),
         ("SpotMaxPriceTooLow", "Your Spot request price of 0.01 is lower", Cause::PriceTooLow),
+        (
+            "SpotMaxPriceTooLow",
+            "Your Spot request price of 0.01 is lower than the minimum required Spot request fulfillment price of 0.03.",
+            Cause::PriceTooLow,
+        ),
         ("InvalidParameterValue", "Invalid value 'm9.mega' for InstanceType.", Cause::UnknownType),
+        (
+            "Unsupported",
+            "Your requested instance type (m9.mega) is not supported in your requested Availability Zone (eu-west-1c).",
+            Cause::NotInZone,
+        ),
+        (
+            "InvalidSpotFleetRequestConfig",
+            "A Spot Fleet request can't span different subnets from the same Availability Zone.",
+            Cause::SameZone,
+        ),
+        ("InvalidParameterValue", "The request contains duplicate instance pools.", Cause::SameZone),
         ("InvalidInstanceType", "", Cause::UnknownType),
         ("InvalidSubnetID.NotFound", "The subnet ID 'subnet-1' does not exist", Cause::UnknownSubnet),
         (
@@ -121,7 +137,17 @@ fn every_refusal_that_ec2_has_for_a_pool_has_its_cause() {
 fn every_event_that_tells_of_a_failure_has_its_cause_and_no_other() {
     let no_room = "m5.large, ami-1, Linux/UNIX (Amazon VPC), eu-west-1a while attempting to launch. Error message: There \
                    is no Spot capacity available that matches your request. (Error Code: InsufficientInstanceCapacity)";
+    let no_room_yet = "m5.large, ami-1, Linux/UNIX, eu-west-1a: We currently do not have sufficient p2.xlarge capacity in the \
+                       Availability Zone you requested (eu-west-1a).";
+    let cheaper = "m3.medium, ami-1, Linux/UNIX (Amazon VPC), eu-west-1a, Spot bid price is less than Spot market price \
+                   $0.0090";
+    let elsewhere = "m9.mega, ami-1, Linux/UNIX, eu-west-1c, The requested instance type is not supported in the requested \
+                     Availability Zone.";
     for (kind, subtype, words, cause) in [
+        ("error", "spotFleetRequestConfigurationInvalid", no_room_yet, Some(Cause::NoCapacity)),
+        ("error", "spotFleetRequestConfigurationInvalid", "Spot Max Instance Count Exceeded", Some(Cause::SpotQuota)),
+        ("information", "launchSpecUnusable", cheaper, Some(Cause::PriceTooLow)),
+        ("information", "launchSpecUnusable", elsewhere, Some(Cause::NotInZone)),
         ("error", "iamFleetRoleInvalid", "", Some(Cause::Role)),
         ("error", "allLaunchSpecsTemporarilyBlacklisted", no_room, Some(Cause::NoCapacity)),
         ("error", "spotInstanceCountLimitExceeded", "", Some(Cause::SpotQuota)),
@@ -141,6 +167,23 @@ fn every_event_that_tells_of_a_failure_has_its_cause_and_no_other() {
         ("fleetRequestChange", "modify_in_progress", "", None),
     ] {
         assert_eq!(Cause::of_event(kind, subtype, words), cause, "{kind} {subtype} {words}");
+    }
+}
+
+#[test]
+fn a_machine_that_ends_by_itself_has_its_cause_and_one_that_was_told_to_none() {
+    for (code, words, cause) in [
+        ("Client.InternalError", "Client.InternalError: Client error on launch", Some(Cause::VolumeKey)),
+        ("Client.InvalidKMSKey.InvalidState", "", Some(Cause::VolumeKey)),
+        ("Client.VolumeLimitExceeded", "Volume limit exceeded", Some(Cause::VolumeQuota)),
+        ("Server.InsufficientInstanceCapacity", "", Some(Cause::NoCapacity)),
+        ("Client.InstanceInitiatedShutdown", "Instance initiated shutdown", Some(Cause::Died)),
+        ("Server.InternalError", "Internal error on launch", Some(Cause::Died)),
+        ("Client.UserInitiatedShutdown", "User initiated shutdown", None),
+        ("Server.SpotInstanceTermination", "Spot instance termination", None),
+        ("", "", None),
+    ] {
+        assert_eq!(Cause::of_end(code, words), cause, "{code}: {words}");
     }
 }
 

@@ -53,3 +53,26 @@ async fn what_a_fleet_says_is_told_in_order_and_explained() {
     let later = world.pool.history(&fleet, at(15), world.by(60)).await.unwrap();
     assert_eq!(later.len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn machines_that_die_as_they_start_are_told_though_their_fleet_says_nothing() {
+    let (world, fleet) = World::fulfilled().await;
+    let ids: Vec<_> = world.aws.state().fleets[&fleet].members.iter().cloned().collect();
+    let end = |id: &String, reason| {
+        let mut state = world.aws.state();
+        let instance = state.instances.get_mut(id).unwrap();
+        (instance.state, instance.reason) = ("terminated", Some(reason));
+    };
+    end(&ids[0], ("Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown"));
+    end(&ids[1], ("Client.InternalError", "Client.InternalError: Client error on launch"));
+    end(&ids[2], ("Client.InstanceInitiatedShutdown", "Instance initiated shutdown"));
+    let told = world.pool.history(&fleet, noon(), world.by(60)).await.unwrap();
+    let told: Vec<_> = told.iter().filter_map(|event| Some((event.words.clone(), event.explained?))).collect();
+    let expected = [
+        (format!("{}: Client.InternalError: Client error on launch", ids[1]), Cause::VolumeKey.said()),
+        (format!("{}: Client.InstanceInitiatedShutdown: Instance initiated shutdown", ids[2]), Cause::Died.said()),
+    ];
+    assert_eq!(told, expected);
+    let later = world.pool.history(&fleet, jiff::Timestamp::MAX, world.by(60)).await.unwrap();
+    assert!(later.is_empty(), "{later:?}");
+}

@@ -99,6 +99,9 @@ fn described(id: &str, instance: &Instance) -> String {
     if let Some(lifecycle) = instance.lifecycle {
         one += &tag("instanceLifecycle", lifecycle);
     }
+    if let Some((code, words)) = instance.reason {
+        one += &tag("stateReason", tag("code", code) + &tag("message", words));
+    }
     if let Some(reservation) = &instance.reservation {
         one += &tag("capacityReservationId", reservation);
     }

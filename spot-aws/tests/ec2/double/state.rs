@@ -36,6 +36,8 @@ pub(crate) struct Instance {
     pub(crate) reservation: Option<String>,
     pub(crate) tags: BTreeMap<String, String>,
     pub(crate) protected: bool,
+    /// EC2's code and words for why it ended.
+    pub(crate) reason: Option<(&'static str, &'static str)>,
 }
 
 impl Instance {
@@ -390,6 +392,7 @@ impl State {
             reservation: None,
             tags,
             protected: false,
+            reason: None,
         };
         if let Some(asked) = fleet.and_then(|fleet| self.fleets[fleet].asked.as_ref()) {
             pools::shape(self, asked, self.launched.len(), &mut instance);
