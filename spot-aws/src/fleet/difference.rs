@@ -261,7 +261,18 @@ pub fn difference(pool: &Pool, launch: &Launch, existing: &Existing) -> Vec<Chan
     let wanted = launch.shape();
     changes.extend(old.into_iter().map(|fleet| {
         let found = existing.shape(fleet);
-        let because = found.zip(wanted.as_ref()).map(|(found, wanted)| changed(&found, wanted)).unwrap_or_default();
+        let mut because = found.zip(wanted.as_ref()).map(|(found, wanted)| changed(&found, wanted));
+        if let Some(because) = &mut because
+            && because.is_empty()
+            && fleet.hash != launch.hash
+        {
+            because.push(FieldChange {
+                field: format!("nothing that EC2 tells, but {}", tag::HASH),
+                from: Some(fleet.hash.clone()),
+                to: Some(launch.hash.clone()),
+            });
+        }
+        let because = because.unwrap_or_default();
         Change::Replace { fleet: fleet.id.clone(), because }
     }));
     changes

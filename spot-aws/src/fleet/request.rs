@@ -8,6 +8,9 @@ use serde::Serialize;
 use super::pool::{Allocation, Offer, Pool, Rebalance, RebalanceStrategy};
 use super::{hash, tags, user_data, volume};
 
+/// How many digits the hash of a pool has.
+const HASH: usize = 16;
+
 /// Everything that a pool asks EC2 for, but for how much of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -200,20 +203,26 @@ impl Launch {
         self.token_for("fleet", ended)
     }
 
-    /// The client token of the launch template.
-    #[must_use]
-    pub fn template_token(&self, ended: Option<&str>) -> String {
-        self.token_for("template", ended)
-    }
-
     /// The client token of a version.
     #[must_use]
-    pub fn version_token(&self, version: &Version, ended: Option<&str>) -> String {
-        self.token_for(&version.description, ended)
+    pub fn version_token(&self, version: &Version, within: Option<&str>) -> String {
+        self.token_for(&version.description, within)
     }
 
-    fn token_for(&self, what: &str, ended: Option<&str>) -> String {
-        hash::hex(&[&self.cluster, &self.pool, &self.hash, what, ended.unwrap_or_default()])
+    fn token_for(&self, what: &str, since: Option<&str>) -> String {
+        hash::hex(&[&self.cluster, &self.pool, &self.hash, what, since.unwrap_or_default()])
+    }
+}
+
+impl Version {
+    fn described(hash: &str, root: &Root) -> String {
+        format!("{hash}: {root}")
+    }
+
+    /// The hash that a version's description names; none: it is no description of ours.
+    pub(super) fn hash_of(description: &str) -> Option<&str> {
+        let (hash, _) = description.split_once(": ")?;
+        (hash.len() == HASH && hash.bytes().all(|digit| digit.is_ascii_hexdigit())).then_some(hash)
     }
 }
 
@@ -230,11 +239,14 @@ impl Pool {
         // The AMI's own name of its root device follows from the AMI.
         let device = self.root_volume.device.as_deref().unwrap_or_default();
         let (versions, launches) = render(self, device, "");
-        let asked = (versions, request(self, launches, tags::own(self, "")));
+        let mut request = request(self, launches, tags::own(self, ""));
+        // A role's name and its ARN mean the same.
+        name_of_role(&self.fleet_role).clone_into(&mut request.fleet_role);
+        let asked = (versions, request);
         // Texts, numbers and maps of texts are JSON without fail.
         let rendered = serde_json::to_string(&asked).unwrap_or_else(|error| error.to_string());
         let mut hex = hash::hex(&[&rendered]);
-        hex.truncate(16);
+        hex.truncate(HASH);
         hex
     }
 }
@@ -247,7 +259,7 @@ fn render(pool: &Pool, root_device: &str, hash: &str) -> (Vec<Version>, Vec<Laun
     }
     let (tags, user_data) = (tags::own(pool, hash), user_data::of(pool));
     let versions = by_root.into_iter().map(|(root_volume, offers)| {
-        let description = format!("{hash}: {root_volume}");
+        let description = Version::described(hash, &root_volume);
         let launches = Launches { version: description.clone(), overrides: overrides(pool, offers) };
         let machine = Machine {
             image: pool.image.clone(),
@@ -273,9 +285,25 @@ fn overrides(pool: &Pool, mut offers: Vec<&Offer>) -> Vec<Override> {
         instance_type: offer.instance_type.clone(),
         subnet: subnet.clone(),
         weight: offer.weight,
-        max_price: offer.max_price.clone(),
+        max_price: offer.max_price.as_deref().map(price),
     });
     overrides.collect()
+}
+
+/// A price without zeros that say nothing: one that is the same is the same text.
+pub(super) fn price(price: &str) -> String {
+    let (dollars, rest) = price.split_once('.').unwrap_or((price, ""));
+    match (dollars.trim_start_matches('0'), rest.trim_end_matches('0')) {
+        ("", "") => "0".to_owned(),
+        (dollars, "") => dollars.to_owned(),
+        ("", rest) => format!("0.{rest}"),
+        (dollars, rest) => format!("{dollars}.{rest}"),
+    }
+}
+
+/// The name of a role, which its ARN ends with.
+pub(super) fn name_of_role(role: &str) -> &str {
+    role.rsplit('/').next().unwrap_or(role)
 }
 
 fn request(pool: &Pool, launches: Vec<Launches>, tags: BTreeMap<String, String>) -> Request {

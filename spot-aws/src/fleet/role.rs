@@ -15,6 +15,7 @@ use serde::Serialize;
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::ports::{Instant, Write};
 
+use super::request::name_of_role;
 use crate::action::Action;
 use crate::client::Api;
 use crate::error::{CallError, Kind};
@@ -59,8 +60,14 @@ pub enum Missing {
         /// Its name.
         name: String,
     },
-    /// The role has not the rights that Spot Fleet needs.
+    /// The role has no rights at all.
     Policy {
+        /// Its name.
+        name: String,
+    },
+    /// Whether the role has the rights that Spot Fleet needs can't be told: it has others than AWS wrote, or they may not
+    /// be read. Nothing is given to it here: what a role of somebody's may do is its owner's to say.
+    Rights {
         /// Its name.
         name: String,
     },
@@ -106,13 +113,13 @@ impl Roles {
     /// already, by whoever's doing, is left as it is.
     ///
     /// # Errors
-    /// When something is missing that can't be made, before anything is made; when IAM refuses; when it does not tell in
+    /// When something is certainly missing that can't be made, before anything is made; when IAM refuses; when it does not tell in
     /// time of what was made.
     pub async fn create(&self, write: &Write) -> Result<Vec<Missing>, PortError> {
         let missing = self.missing(write.by).await?;
         Self::assert_possible(&missing)?;
         let mut made = Vec::new();
-        for one in missing {
+        for one in missing.into_iter().filter(Missing::is_certain) {
             if self.make(&one, write).await? {
                 made.push(one);
             }
@@ -121,7 +128,7 @@ impl Roles {
             let missing = self.missing(write.by).await?;
             // Somebody else may have made another one meanwhile.
             Self::assert_possible(&missing)?;
-            let Some(one) = missing.first() else { return Ok(made) };
+            let Some(one) = missing.iter().find(|one| one.is_certain()) else { return Ok(made) };
             if !self.api().pause(AGAIN, write.by).await {
                 return Err(untold(one));
             }
@@ -133,11 +140,11 @@ impl Roles {
     }
 
     fn name(&self) -> &str {
-        self.fleet_role.rsplit('/').next().unwrap_or(&self.fleet_role)
+        name_of_role(&self.fleet_role)
     }
 
     fn assert_possible(missing: &[Missing]) -> Result<(), PortError> {
-        match missing.iter().find(|one| !one.can_be_made()) {
+        match missing.iter().find(|one| one.is_certain() && !one.can_be_made()) {
             Some(one) => Err(PortError::new(ErrorClass::Permanent, one.to_string())),
             None => Ok(()),
         }
@@ -155,9 +162,7 @@ impl Roles {
         if !trust::holds(role.assume_role_policy_document.as_deref().unwrap_or_default(), SERVICE) {
             missing.push(Missing::Trust { name: name.clone() });
         }
-        if !self.has_policy(&name, &policy_beside(&role.arn), by).await? {
-            missing.push(Missing::Policy { name });
-        }
+        missing.extend(self.missing_rights(&name, &policy_beside(&role.arn), by).await?);
         Ok(missing)
     }
 
@@ -170,21 +175,26 @@ impl Roles {
         }
     }
 
-    async fn has_policy(&self, name: &str, policy: &str, by: Instant) -> Result<bool, PortError> {
-        let mut marker = None;
+    /// What is missing of the rights of a role, as far as that can be told by the policies that are attached to it.
+    async fn missing_rights(&self, name: &str, policy: &str, by: Instant) -> Result<Option<Missing>, PortError> {
+        let name = || name.to_owned();
+        let (mut marker, mut has_others) = (None, false);
         loop {
-            let request = self.api().iam.list_attached_role_policies().role_name(name).set_marker(marker.take());
+            let request = self.api().iam.list_attached_role_policies().role_name(name()).set_marker(marker.take());
             let answer = match self.api().call(Action::ListAttachedRolePolicies, by, request.send()).await {
                 Ok(answer) => answer,
-                Err(error) if is_unknown(&error) => return Ok(false),
+                Err(error) if is_unknown(&error) => return Ok(Some(Missing::Policy { name: name() })),
+                Err(error) if error.kind == Kind::Denied => return Ok(Some(Missing::Rights { name: name() })),
                 Err(error) => return Err(error.into()),
             };
             if answer.attached_policies().iter().any(|attached| attached.policy_arn() == Some(policy)) {
-                return Ok(true);
+                return Ok(None);
             }
+            has_others |= !answer.attached_policies().is_empty();
             match answer.marker {
                 Some(next) if answer.is_truncated => marker = Some(next),
-                Some(_) | None => return Ok(false),
+                Some(_) | None if has_others => return Ok(Some(Missing::Rights { name: name() })),
+                Some(_) | None => return Ok(Some(Missing::Policy { name: name() })),
             }
         }
     }
@@ -230,7 +240,7 @@ impl Roles {
                 let request = request.customize().config_override(once());
                 self.write(Action::CreateServiceLinkedRole, write, request.send()).await
             }
-            Missing::Other { .. } | Missing::Trust { .. } => {
+            Missing::Other { .. } | Missing::Trust { .. } | Missing::Rights { .. } => {
                 Err(PortError::new(ErrorClass::Permanent, missing.to_string()))
             }
         }
@@ -255,8 +265,14 @@ impl Missing {
     pub const fn can_be_made(&self) -> bool {
         match self {
             Self::Role { .. } | Self::Policy { .. } | Self::ServiceLinked(_) => true,
-            Self::Other { .. } | Self::Trust { .. } => false,
+            Self::Other { .. } | Self::Trust { .. } | Self::Rights { .. } => false,
         }
+    }
+
+    /// Whether no fleet could launch anything without it, and it is not just unknown.
+    #[must_use]
+    pub const fn is_certain(&self) -> bool {
+        !matches!(self, Self::Rights { .. })
     }
 
     /// What is missing, and why it is needed.
@@ -275,6 +291,10 @@ impl Missing {
             Self::Policy { name } => format!(
                 "role {name} lacks AWS' policy {POLICY}, without which Spot Fleet may not launch, tag and terminate machines"
             ),
+            Self::Rights { name } => format!(
+                "whether role {name} may launch, tag and terminate machines can't be told: AWS' policy {POLICY} is not \
+                 among those that are attached to it, or these may not be read (iam:ListAttachedRolePolicies)"
+            ),
             Self::ServiceLinked(role) => {
                 format!("role {} is missing in this account, by which {}", role.name(), role.purpose())
             }
@@ -290,6 +310,7 @@ impl Missing {
             Self::Trust { .. } => {
                 "add that service to its trust policy, or name another role in `fleetRole`".to_owned()
             }
+            Self::Rights { .. } => "attach that policy, or see that its own allow the same".to_owned(),
             Self::ServiceLinked(_) => "run `spot-fleet create-role`".to_owned(),
         }
     }
@@ -301,7 +322,7 @@ impl Missing {
             Self::Role { name } => format!("create role {name}, which trusts {SERVICE}"),
             Self::Policy { name } => format!("attach AWS' policy {POLICY} to role {name}"),
             Self::ServiceLinked(role) => format!("create service-linked role {} of {}", role.name(), role.principal()),
-            Self::Other { .. } | Self::Trust { .. } => self.to_string(),
+            Self::Other { .. } | Self::Trust { .. } | Self::Rights { .. } => self.to_string(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use aws_sdk_ec2::types;
 use aws_smithy_types::base64;
 
-use super::request::{Launches, Machine, Metadata, Override, Replacement, Request, Root};
+use super::request::{Launches, Machine, Metadata, Override, Replacement, Request, Root, price};
 use super::tags::tag;
 
 impl Machine {
@@ -225,7 +225,7 @@ impl Override {
             instance_type: told.instance_type().map(|kind| kind.as_str().to_owned()).unwrap_or_default(),
             subnet: told.subnet_id().unwrap_or_default().to_owned(),
             weight: told.weighted_capacity().map_or(1, whole),
-            max_price: told.spot_price().map(str::to_owned),
+            max_price: told.spot_price().map(price),
         }
     }
 }

@@ -40,6 +40,19 @@ fn what_changes_something_is_limited_by_tag_or_role() {
     }
 }
 
+/// What a dry run of `RunInstances` is asked for beside what it makes, where it asks for spot instances.
+#[test]
+fn a_machine_may_be_launched_as_a_spot_instance() {
+    let launches = |statement: &&Value| statement["Action"].as_array().unwrap().contains(&"ec2:RunInstances".into());
+    let statements = statements();
+    let resources: Vec<_> =
+        statements.iter().filter(launches).flat_map(|one| one["Resource"].as_array().unwrap()).collect();
+    let kinds = ["image", "instance", "key-pair", "launch-template", "network-interface", "security-group", "snapshot"];
+    for kind in kinds.into_iter().chain(["spot-instances-request", "subnet", "volume"]) {
+        assert!(resources.iter().any(|one| one.as_str().unwrap().ends_with(&format!(":{kind}/*"))), "{kind}");
+    }
+}
+
 #[test]
 fn what_is_only_launched_from_is_not_what_is_launched() {
     let statement = statements().into_iter().find(|one| one["Sid"] == "LaunchFromWhatIsThere").unwrap();

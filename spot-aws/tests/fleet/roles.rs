@@ -64,6 +64,10 @@ fn all() -> Vec<Missing> {
     own.into_iter().chain(ServiceLinked::ALL.map(Missing::ServiceLinked)).collect()
 }
 
+fn unknown_rights() -> [Missing; 1] {
+    [Missing::Rights { name: "fleet".to_owned() }]
+}
+
 fn policy(partition: &str) -> String {
     format!("arn:{partition}:{POLICY}")
 }
@@ -106,6 +110,31 @@ async fn only_what_is_missing_is_made() {
     let made = [Missing::Policy { name: "fleet".to_owned() }, Missing::ServiceLinked(ServiceLinked::Spot)];
     assert_eq!(account.create(60).await.unwrap(), made);
     assert_eq!(account.writes(), ["iam:AttachRolePolicy", "iam:CreateServiceLinkedRole"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_with_rights_of_its_owners_choice_is_left_as_it_is_and_holds_up_nothing() {
+    let role = Role::trusting("spotfleet.amazonaws.com").with_policy("arn:aws:iam::123456789012:policy/own");
+    let account = Account::used().with("fleet", role);
+    let missing = account.missing("fleet").await;
+    assert_eq!(missing, unknown_rights());
+    assert!(!missing[0].is_certain() && missing[0].to_string().contains("AmazonEC2SpotFleetTaggingRole"));
+    account.aws.state().iam.roles.remove("AWSServiceRoleForEC2Spot");
+    assert_eq!(account.create(60).await.unwrap(), [Missing::ServiceLinked(ServiceLinked::Spot)]);
+    assert_eq!(account.writes(), ["iam:CreateServiceLinkedRole"], "nothing is attached");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rights_that_may_not_be_read_hold_up_nothing() {
+    let account = Account::used();
+    account.aws.fail("iam:ListAttachedRolePolicies", Fault::Denied, u32::MAX);
+    assert_eq!(account.missing("fleet").await, unknown_rights());
+    assert_eq!(account.create(60).await.unwrap(), []);
+    assert_eq!(account.writes(), [""; 0]);
+    let account = Account::fresh();
+    account.aws.fail("iam:ListAttachedRolePolicies", Fault::Denied, u32::MAX);
+    assert_eq!(account.create(60).await.unwrap(), all(), "a role that was made just now has its rights attached");
+    assert!(account.aws.state().iam.roles["fleet"].policies.contains_key(&policy("aws")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,7 +224,7 @@ async fn the_policy_is_that_of_the_roles_own_partition() {
 async fn a_policy_among_many_is_found() {
     let role = Role::trusting("spotfleet.amazonaws.com").with_policy("arn:aws:iam::123456789012:policy/another");
     let account = Account::used().with("fleet", role.clone());
-    assert_eq!(account.missing("fleet").await, [Missing::Policy { name: "fleet".to_owned() }]);
+    assert_eq!(account.missing("fleet").await, unknown_rights());
     let account = account.with("fleet", role.with_policy(&policy("aws")).with_policy("arn:aws:iam::aws:policy/last"));
     assert_eq!(account.missing("fleet").await, []);
 }

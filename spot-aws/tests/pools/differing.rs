@@ -117,6 +117,14 @@ fn a_fleet_of_which_little_is_known_is_replaced_without_a_reason() {
 }
 
 #[test]
+fn a_fleet_that_is_other_in_nothing_that_is_told_is_replaced_for_its_hash() {
+    let mut existing = existing(&pool());
+    existing.fleets[0].hash = "other".to_owned();
+    let reason = format!("nothing that EC2 tells, but spot-migrator.io/pool-hash from other to {}", pool().hash());
+    assert_eq!(told(&pool(), &existing).last().unwrap(), &format!("replace fleet sfr-1: {reason}"));
+}
+
+#[test]
 fn of_a_roll_under_way_only_the_old_fleets_are_told() {
     let mut changed = pool();
     changed.image.push('1');

@@ -29,10 +29,12 @@ impl NodePool {
 }
 
 fn told(missing: &Missing) -> Trouble {
-    Trouble::new(missing.why(), missing.remedy())
+    let told = if missing.is_certain() { Trouble::new } else { Trouble::advice };
+    told(missing.why(), missing.remedy())
 }
 
 fn unanswered(error: PortError) -> Trouble {
+    let is_certain = error.class == ErrorClass::Permanent;
     let (why, remedy) = match error.class {
         ErrorClass::Denied => (
             "IAM may not be asked for it",
@@ -43,5 +45,5 @@ fn unanswered(error: PortError) -> Trouble {
         }
         ErrorClass::Permanent => ("IAM would not say", "see its own words".to_owned()),
     };
-    Trouble { cause: Some(error), ..Trouble::new(why, remedy) }
+    Trouble { cause: Some(error), is_certain, ..Trouble::new(why, remedy) }
 }
