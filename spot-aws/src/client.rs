@@ -229,6 +229,12 @@ impl Api {
     }
 }
 
+/// Without the SDK's own repetitions: whether a request to EC2 is made again is found out by whoever makes it.
+#[cfg(feature = "ec2")]
+pub(crate) fn once() -> aws_sdk_ec2::config::Builder {
+    aws_sdk_ec2::Config::builder().retry_config(RetryConfig::disabled())
+}
+
 /// The SDK's timer and clock, by ours.
 #[derive(Clone)]
 struct Timer(Arc<dyn Clock>);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use aws_smithy_types::retry::RetryConfig;
 use spot_core::claim::InstanceId;
 use spot_core::cloud::InstanceState;
 use spot_core::error::{ErrorClass, PortError};
@@ -17,11 +16,14 @@ use super::members::Described;
 use super::node_pool::NodePool;
 use super::tags::tag;
 use crate::action::Action;
+use crate::client::once;
 use crate::error::CallError;
 use crate::provider::maintain::{self, Target};
 
 /// How often a fleet is looked at that can't be changed now, or whose change is not told of yet.
 const LOOK: Duration = Duration::from_secs(2);
+/// How long a target may be told that it no longer has, or does not have yet: after that, it is somebody else's.
+const STALE: Duration = Duration::from_secs(20);
 
 #[async_trait]
 impl PoolCapacity for NodePool {
@@ -58,20 +60,24 @@ impl PoolCapacity for NodePool {
         let id = spot(fleet);
         let mut terminated = self.aws.alone(fleet, write.by).await?;
         let mut sent = false;
+        let stale = self.api().clock.instant() + STALE;
         loop {
             let Some(now) = self.own_fleet(fleet, write.by).await?.filter(|now| !now.has_ended()) else {
                 return Err(PortError::new(ErrorClass::Permanent, format!("fleet {fleet} has ended")));
             };
             let target = now.target.total;
-            let error = if now.is_settled() {
-                if target == to && now.spares {
-                    return Ok(());
+            let error = if !now.is_settled() {
+                busy(fleet)
+            } else if target == to && now.spares {
+                return Ok(());
+            } else if target != from && target != to {
+                let what = format!("fleet {fleet} wants {target}, not {from}, by somebody else's doing: it is left so");
+                let error = PortError::new(ErrorClass::Permanent, what);
+                if self.api().clock.instant() >= stale {
+                    return Err(error);
                 }
-                if target != from && target != to {
-                    let what =
-                        format!("fleet {fleet} wants {target}, not {from}, by somebody else's doing: it is left so");
-                    return Err(PortError::new(ErrorClass::Permanent, what));
-                }
+                error
+            } else {
                 // Before it is asked for: this future may be dropped.
                 terminated.handle(&id);
                 let wanted = Target { total: to, on_demand: now.target.on_demand.min(to) };
@@ -85,8 +91,6 @@ impl PoolCapacity for NodePool {
                     Err(refused) if refused.may_pass() => refused.into(),
                     Err(refused) => return Err(explained(refused)),
                 }
-            } else {
-                busy(fleet)
             };
             if !self.api().pause(LOOK, write.by).await {
                 return Err(error);
@@ -108,16 +112,18 @@ impl PoolCapacity for NodePool {
             let Some(now) = self.own_fleet(fleet, write.by).await?.filter(|now| !now.has_ended()) else {
                 return Ok(());
             };
-            let error = if now.is_settled() {
-                self.assert_empty(&now, write.by).await?;
+            let error = if !now.is_settled() {
+                busy(fleet)
+            } else if let Some(member) = self.member_of_empty(&now, write.by).await? {
+                let what = format!("fleet {fleet} still lists {member}, and is not ended");
+                PortError::new(ErrorClass::Timeout, what)
+            } else {
                 match self.ask_to_cancel(fleet, write).await? {
                     Ok(true) => return Ok(()),
                     Ok(false) => PortError::new(ErrorClass::Transient, format!("fleet {fleet} can't be cancelled now")),
                     Err(refused) if refused.may_pass() => refused.into(),
                     Err(refused) => return Err(explained(refused)),
                 }
-            } else {
-                busy(fleet)
             };
             if !self.api().pause(LOOK, write.by).await {
                 return Err(error);
@@ -142,8 +148,9 @@ fn members(fleet: &maintain::Fleet, machines: &[&Described]) -> Result<BTreeMap<
 }
 
 impl NodePool {
-    /// That a fleet wants nothing and has nothing, so that ending it takes nothing away that is of use.
-    async fn assert_empty(&self, fleet: &maintain::Fleet, by: Instant) -> Result<(), PortError> {
+    /// That a fleet wants nothing and has nothing, so that ending it takes nothing away that is of use; a member that it
+    /// lists all the same. EC2 tells of its machines late, and the fleet itself, of those that are gone.
+    async fn member_of_empty(&self, fleet: &maintain::Fleet, by: Instant) -> Result<Option<String>, PortError> {
         let refuse = |what: String| Err(PortError::new(ErrorClass::Permanent, what));
         let (id, target) = (&fleet.id, fleet.target.total);
         if target != 0 {
@@ -152,7 +159,7 @@ impl NodePool {
         let machines = self.described(&[id.as_str()], by).await?;
         let alive: Vec<_> = machines.iter().filter(|one| one.instance.life() == InstanceState::Running).collect();
         match alive.as_slice() {
-            [] => Ok(()),
+            [] => Ok(self.api().fleet_members(id, by).await?.pop()),
             [one, ..] => {
                 refuse(format!("fleet {id} still has {} members, as {}, and is not ended", alive.len(), one.id))
             }
@@ -161,9 +168,8 @@ impl NodePool {
 
     /// Asks for the end of a fleet, and of what it may be launching; whether EC2 does that.
     async fn ask_to_cancel(&self, fleet: &str, write: &Write) -> Result<Result<bool, CallError>, PortError> {
-        let once = aws_sdk_ec2::Config::builder().retry_config(RetryConfig::disabled());
         let request = self.api().ec2.cancel_spot_fleet_requests().spot_fleet_request_ids(fleet);
-        let request = request.terminate_instances(true).customize().config_override(once);
+        let request = request.terminate_instances(true).customize().config_override(once());
         let answer = self.api().write(Action::CancelSpotFleetRequests, write, request.send()).await?;
         Ok(answer.map(|answer| answer.unsuccessful_fleet_requests().is_empty()))
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_sdk_ec2::types;
-use aws_smithy_types::retry::RetryConfig;
+use aws_smithy_types::DateTime;
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::ports::{Instant, Write};
 
@@ -18,10 +18,14 @@ use super::request::{Launch, Version};
 use super::role::Missing;
 use super::sdk::{Terms, tags};
 use crate::action::Action;
+use crate::client::once;
 use crate::error::CallError;
 
 /// How often a request is made again, and what was made is looked for: describes are late by seconds.
 const AGAIN: Duration = Duration::from_secs(2);
+/// How late describes tell of a fleet, at most. One that is not told after that has ended so long ago that EC2 has forgotten
+/// it, but not yet the token that it was asked for with.
+const LATE: Duration = Duration::from_mins(1);
 
 /// The fleet that is what a pool asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,12 +61,15 @@ impl NodePool {
         let existing = self.existing(write.by).await?;
         self.assert_nothing_foreign(&existing)?;
         if let Some(fleet) = existing.current(&launch.hash) {
+            // A version that was deleted since.
+            let _template = self.ensure_template(launch, Some(&fleet.id), write).await?;
             return Ok(Ensured { fleet: fleet.id.clone(), created: false });
         }
         let role = self.role_arn(write.by).await?;
         let mut ended = existing.ended(&launch.hash).map(str::to_owned);
         let Made { template, versions } = self.ensure_template(launch, ended.as_deref(), write).await?;
-        let mut asked: Option<String> = None;
+        let mut asked: Option<(String, Instant)> = None;
+        let mut forgotten = None;
         loop {
             let terms = Terms {
                 token: launch.token(ended.as_deref()),
@@ -73,11 +80,11 @@ impl NodePool {
                 capacity,
             };
             let error = match &asked {
-                Some(fleet) => untold(fleet),
+                Some((fleet, _)) => untold(fleet),
                 None => match self.request(launch, &terms, write).await? {
                     Ok(fleet) => {
                         let error = untold(&fleet);
-                        asked = Some(fleet);
+                        asked = Some((fleet, self.api().clock.instant()));
                         error
                     }
                     Err(error) if is_untold(&error) => explained(error),
@@ -92,11 +99,29 @@ impl NodePool {
             }
             // Fleets that have ended are told late too, and EC2 still knows the tokens that they were asked for with.
             let has_ended = |asked: &String| existing.fleets.iter().any(|fleet| fleet.id == *asked && fleet.has_ended);
-            asked = asked.filter(|asked| !has_ended(asked));
-            ended = existing.ended(&launch.hash).map(str::to_owned);
+            asked = asked.filter(|(asked, _)| !has_ended(asked));
+            // Those that ended long ago are not told at all.
+            if let Some((fleet, at)) = &asked
+                && self.api().clock.instant() >= *at + LATE
+                && self.is_unknown(fleet, write.by).await?
+            {
+                forgotten = asked.take().map(|(fleet, _)| fleet);
+            }
+            ended = forgotten.clone().or_else(|| existing.ended(&launch.hash).map(str::to_owned));
             if !self.api().pause(AGAIN, write.by).await {
                 return Err(error);
             }
+        }
+    }
+
+    /// Whether EC2 knows nothing of a fleet, even by its ID.
+    async fn is_unknown(&self, fleet: &str, by: Instant) -> Result<bool, CallError> {
+        let request = self.api().ec2.describe_spot_fleet_request_history().spot_fleet_request_id(fleet);
+        let request = request.start_time(DateTime::from_secs(self.api().clock.now().as_second()));
+        match self.api().call(Action::DescribeSpotFleetRequestHistory, by, request.send()).await {
+            Ok(_) => Ok(false),
+            Err(error) if error.is_not_found() => Ok(true),
+            Err(error) => Err(error),
         }
     }
 
@@ -111,7 +136,8 @@ impl NodePool {
         }
     }
 
-    async fn ensure_template(&self, launch: &Launch, ended: Option<&str>, write: &Write) -> Result<Made, PortError> {
+    /// `youngest` is the youngest of the fleets that launched the same: what of the template is missing since is made anew.
+    async fn ensure_template(&self, launch: &Launch, youngest: Option<&str>, write: &Write) -> Result<Made, PortError> {
         let (first, rest) =
             launch.template.versions.split_first().ok_or_else(|| {
                 PortError::new(ErrorClass::Permanent, "the pool has no `launchSpecifications`: add one")
@@ -119,7 +145,7 @@ impl NodePool {
         let mut made = self.ensure_first(launch, first, write).await?;
         for version in [first].into_iter().chain(rest) {
             if !made.versions.contains_key(&version.description) {
-                let number = self.add_version(launch, &made.template, version, ended, write).await?;
+                let number = self.add_version(launch, &made.template, version, youngest, write).await?;
                 made.versions.insert(version.description.clone(), number);
             }
         }
@@ -174,11 +200,11 @@ impl NodePool {
         launch: &Launch,
         template: &str,
         version: &Version,
-        ended: Option<&str>,
+        youngest: Option<&str>,
         write: &Write,
     ) -> Result<i64, PortError> {
         // What was asked for of a template that is gone is no version of this one.
-        let within = format!("{template} {}", ended.unwrap_or_default());
+        let within = format!("{template} {}", youngest.unwrap_or_default());
         loop {
             let request = self.api().ec2.create_launch_template_version().launch_template_id(template);
             let request = request.client_token(launch.version_token(version, Some(&within)));
@@ -229,11 +255,6 @@ impl NodePool {
             Err(error) => Err(explained(error)),
         }
     }
-}
-
-/// Without the SDK's own repetitions: whether a request is made again is found out here.
-fn once() -> aws_sdk_ec2::config::Builder {
-    aws_sdk_ec2::Config::builder().retry_config(RetryConfig::disabled())
 }
 
 fn untold(fleet: &str) -> PortError {

@@ -27,6 +27,7 @@ use spot_core::reason::{Reason, ReasonKind};
 use spot_core::retire::RetiredNode;
 
 use crate::action::Action;
+use crate::client::once;
 use crate::error::{CallError, Kind};
 use crate::provider::Aws;
 use crate::provider::group;
@@ -347,8 +348,8 @@ impl Aws {
         write: &Write,
         terminated: &mut Terminated,
     ) -> Result<Result<Option<Deletion>, CallError>, PortError> {
-        let once = aws_sdk_ec2::Config::builder().retry_config(RetryConfig::disabled());
-        let request = self.api.ec2.terminate_instances().instance_ids(id).customize().config_override(once).send();
+        let request = self.api.ec2.terminate_instances().instance_ids(id);
+        let request = request.customize().config_override(once()).send();
         Ok(match self.api.write(Action::TerminateInstances, write, request).await? {
             Ok(_) => {
                 terminated.plainly.insert(id.to_owned());

@@ -3,6 +3,7 @@
 use spot_core::claim::InstanceId;
 use spot_core::error::ErrorClass;
 
+use crate::double::Fleet;
 use crate::support::secs;
 use crate::world::{World, said};
 
@@ -143,4 +144,38 @@ async fn a_fleet_is_ended_only_when_it_wants_nothing_and_has_nothing() {
     world.pass(120).await;
     assert!(world.alive().is_empty() && world.fleets().await.is_empty());
     assert_eq!(world.aws.count("ec2:CancelSpotFleetRequests"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_is_told_late_is_not_taken_for_somebody_elses() {
+    let (world, fleet) = World::fulfilled().await;
+    {
+        let mut state = world.aws.state();
+        let before = Fleet { target: 8, ..state.fleets[&fleet].clone() };
+        state.late_fleets.note(&fleet, &before, secs(10));
+    }
+    world.resize(&fleet, 6, 4).await.unwrap();
+    assert_eq!(world.target(&fleet), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_that_lists_a_member_is_not_ended_whatever_is_told_of_its_machines() {
+    let (world, fleet) = World::fulfilled().await;
+    world.resize(&fleet, 6, 0).await.unwrap();
+    let untold = {
+        let mut state = world.aws.state();
+        let members: Vec<_> = state.fleets[&fleet].members.iter().cloned().collect();
+        let (untold, others) = members.split_first().unwrap();
+        for id in others {
+            state.shut_down(id);
+        }
+        state.instances.get_mut(untold).unwrap().tags.remove("aws:ec2spot:fleet-request-id");
+        untold.clone()
+    };
+    let (class, words) = said(world.cancel(&fleet).await);
+    assert!(class == ErrorClass::Timeout && words.contains(&format!("still lists {untold}")), "{words}");
+    assert_eq!(world.aws.count("ec2:CancelSpotFleetRequests"), 0);
+    world.aws.state().shut_down(&untold);
+    world.cancel(&fleet).await.unwrap();
+    assert!(world.alive().is_empty());
 }

@@ -80,6 +80,53 @@ async fn a_pool_that_was_deleted_can_be_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pool_whose_ended_fleets_are_forgotten_is_made_again_and_once() {
+    let world = World::new();
+    let mut fleets = BTreeSet::new();
+    for _ in 0..3 {
+        let ensured = world.restarted().pool.ensure(&world.launch(), 6, 6, &world.write(300)).await.unwrap();
+        assert!(ensured.created && fleets.insert(ensured.fleet.clone()), "{fleets:?}");
+        let again = world.restarted().ensure().await.unwrap();
+        assert!(!again.created && again.fleet == ensured.fleet);
+        assert_eq!(world.alive(), [ensured.fleet.as_str()]);
+        world.resize(&ensured.fleet, 6, 0).await.unwrap();
+        world.cancel(&ensured.fleet).await.unwrap();
+        world.pass(120).await;
+        world.aws.state().fleets.get_mut(&ensured.fleet).unwrap().asked.as_mut().unwrap().forget();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_that_is_killed_while_it_waits_for_a_forgotten_fleet_buys_once() {
+    for seconds in [3, 30, 59, 61, 63, 66] {
+        let world = World::new();
+        let first = world.ensure().await.unwrap().fleet;
+        world.resize(&first, 6, 0).await.unwrap();
+        world.cancel(&first).await.unwrap();
+        world.aws.state().fleets.get_mut(&first).unwrap().asked.as_mut().unwrap().forget();
+        drop(tokio::time::timeout(secs(seconds), world.restarted().ensure()).await);
+        let ensured = world.restarted().ensure().await.unwrap();
+        assert_eq!(world.alive(), [ensured.fleet], "killed after {seconds} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_was_deleted_is_added_again_though_its_fleet_is_there() {
+    let world = World::new();
+    let fleet = world.ensure().await.unwrap().fleet;
+    let deleted = {
+        let mut state = world.aws.state();
+        let template = state.templates.values_mut().next().unwrap();
+        template.versions.pop_last().unwrap().1.description
+    };
+    let ensured = world.restarted().ensure().await.unwrap();
+    assert!(!ensured.created && ensured.fleet == fleet);
+    let existing = world.pool.existing(world.by(60)).await.unwrap();
+    assert!(existing.template.as_ref().unwrap().version(&deleted).is_some());
+    assert_eq!(difference(&pool(), &world.launch(), &existing), Vec::<Change>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_same_for_another_capacity_is_found_when_it_is_told() {
     let world = World::new();
     world.aws.state().lag = secs(30);
@@ -188,4 +235,27 @@ async fn versions_that_no_fleet_launches_are_removed_and_those_that_are_stay() {
     drop(third.pool.clean_up(&BTreeSet::new(), &third.write(60)).await);
     third.pool.clean_up(&BTreeSet::new(), &third.write(60)).await.unwrap();
     assert!(third.aws.state().templates.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_that_a_person_added_to_the_template_stay() {
+    let world = World::new();
+    assert!(world.ensure().await.unwrap().created);
+    let by_hand = ["", "by hand", "tried: 20 GiB gp3", "0123456789abcdef"];
+    {
+        let mut state = world.aws.state();
+        let template = state.templates.values_mut().next().unwrap();
+        for (number, description) in (10..).zip(by_hand) {
+            let mut version = template.versions[&1].clone();
+            description.clone_into(&mut version.description);
+            template.versions.insert(number, version);
+        }
+        let mut unused = template.versions[&1].clone();
+        unused.description = "0123456789abcdef: 20 GiB gp3".to_owned();
+        template.versions.insert(20, unused);
+    }
+    world.pool.clean_up(&BTreeSet::new(), &world.write(60)).await.unwrap();
+    let state = world.aws.state();
+    let left: Vec<_> = state.templates.values().flat_map(|template| template.versions.keys().copied()).collect();
+    assert_eq!(left, [1, 2, 10, 11, 12, 13]);
 }

@@ -34,11 +34,11 @@ impl Deed {
         let member = world.fleets().await[0].members.keys().next_back().unwrap().clone();
         if self == Self::Cancel {
             world.resize(&fleet, 6, 0).await.unwrap();
-            let mut state = world.aws.state();
-            let members = state.fleets[&fleet].members.clone();
+            let members = world.aws.state().fleets[&fleet].members.clone();
             for member in &members {
-                state.shut_down(member);
+                world.aws.state().shut_down(member);
             }
+            world.pass(60).await;
         }
         Scene { world, fleet, member }
     }

@@ -7,7 +7,6 @@ use aws_sdk_ec2::types::{
     ExcessCapacityTerminationPolicy as SpotExcess, FleetExcessCapacityTerminationPolicy as Ec2Excess,
     TargetCapacitySpecificationRequest,
 };
-use aws_smithy_types::retry::RetryConfig;
 use spot_core::claim::{FleetBefore, InstanceId, Machine};
 use spot_core::cloud::Deletion;
 use spot_core::error::{ErrorClass, PortError};
@@ -16,6 +15,7 @@ use spot_core::ports::{Instant, Write};
 
 use super::{LATE, MODIFYING, Next, Terminated};
 use crate::action::Action;
+use crate::client::once;
 use crate::error::CallError;
 use crate::provider::Aws;
 use crate::provider::instance::{FleetId, Instance};
@@ -227,7 +227,6 @@ impl Aws {
         spares: bool,
         write: &Write,
     ) -> Result<Result<Option<Deletion>, CallError>, PortError> {
-        let once = aws_sdk_ec2::Config::builder().retry_config(RetryConfig::disabled());
         let number = |capacity: u32| i32::try_from(capacity).unwrap_or(i32::MAX);
         let (total, on_demand) = (number(target.total), number(target.on_demand));
         tracing::info!(fleet = %fleet, target = total, on_demand, "setting the fleet's target");
@@ -240,14 +239,14 @@ impl Aws {
                     .build();
                 let request = self.api.ec2.modify_fleet().fleet_id(id).target_capacity_specification(capacity);
                 let policy = if spares { Ec2Excess::NoTermination } else { Ec2Excess::Termination };
-                let request = request.excess_capacity_termination_policy(policy).customize().config_override(once);
+                let request = request.excess_capacity_termination_policy(policy).customize().config_override(once());
                 Ok(self.api.write(Action::ModifyFleet, write, request.send()).await?.map(|_| None))
             }
             FleetId::Spot(id) => {
                 let request = self.api.ec2.modify_spot_fleet_request().spot_fleet_request_id(id);
                 let request = request.target_capacity(total).on_demand_target_capacity(on_demand);
                 let policy = if spares { SpotExcess::NoTermination } else { SpotExcess::Default };
-                let request = request.excess_capacity_termination_policy(policy).customize().config_override(once);
+                let request = request.excess_capacity_termination_policy(policy).customize().config_override(once());
                 Ok(self.api.write(Action::ModifySpotFleetRequest, write, request.send()).await?.map(|_| None))
             }
         }
