@@ -187,9 +187,11 @@ impl Ground {
         let group = aws.call("ec2", "CreateSecurityGroup", group).await;
         let listener =
             json!({"Protocol": "TCP", "LoadBalancerPort": 80, "InstanceProtocol": "TCP", "InstancePort": 80});
-        let classic = json!({"LoadBalancerName": BALANCER, "Listeners": [listener], "Subnets": cloud.subnets()});
+        let owned = json!([{"Key": format!("kubernetes.io/cluster/{CLUSTER}"), "Value": "owned"}]);
+        let classic =
+            json!({"LoadBalancerName": BALANCER, "Listeners": [listener], "Subnets": cloud.subnets(), "Tags": owned});
         aws.call("elb", "CreateLoadBalancer", classic).await;
-        let web = json!({"Name": "web", "Protocol": "HTTP", "Port": 80, "VpcId": vpc});
+        let web = json!({"Name": "web", "Protocol": "HTTP", "Port": 80, "VpcId": vpc, "Tags": owned});
         let web = aws.call("elbv2", "CreateTargetGroup", web).await;
         let text = |value: &Value| value.as_str().expect("it has an ID").to_owned();
         let target_group = text(&web["TargetGroups"][0]["TargetGroupArn"]);

@@ -41,6 +41,20 @@ async fn what_a_pool_names_and_is_not_there_is_told_with_a_remedy_and_nothing_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_may_not_be_asked_stops_nothing_and_of_a_pool_that_is_there_nothing_is_asked() {
+    let scene = Scene::start(json!({})).await;
+    let aws = scene.cloud.aws();
+    aws.deny(&["iam:ListAttachedRolePolicies", "ec2:DescribeKeyPairs", "ec2:DescribeSubnets"]).await;
+    let ended = scene.fleet.run("create", &[], COMMAND).await;
+    ended.assert_code(0);
+    assert_told(&ended.output, &[ROLE, "iam:ListAttachedRolePolicies"]);
+    assert_told(&ended.output, &[&scene.cloud.subnets()[0], "ec2:DescribeSubnets"]);
+    aws.deny(&["ec2:RequestSpotFleet", "ec2:RunInstances", "iam:PassRole"]).await;
+    scene.fleet.run("create", &[], COMMAND).await.assert_code(0);
+    aws.deny(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_quota_of_fleets_is_named_as_such() {
     let scene = Scene::start(json!({})).await;
     scene.cloud.aws().market(json!({"fleets": 0})).await;
