@@ -20,6 +20,10 @@ pub(super) fn create_role(
         consent::can_be_had(args.yes)?;
         let roles = work.roles(args).await?;
         let missing = roles.missing(work.by()).await.context("can't ask which roles there are")?;
+        let (missing, unknown): (Vec<_>, Vec<_>) = missing.into_iter().partition(Missing::is_certain);
+        for one in &unknown {
+            work.shown.say(&one.to_string());
+        }
         if missing.is_empty() {
             output::result("every role that fleets need is there\n")?;
             return Ok(Exit::Orderly);
