@@ -48,7 +48,7 @@ pub(super) struct File {
     pub(super) capacity_rebalance: Option<CapacityRebalance>,
     /// Name or ARN of the role that Spot Fleet acts by.
     pub(super) fleet_role: FleetRole,
-    /// IDs of the subnets in which machines are launched, all of one VPC.
+    /// IDs of the subnets in which machines are launched, all of one VPC, and one in each zone.
     #[schemars(length(min = 1))]
     pub(super) subnets: Vec<String>,
     /// IDs of the security groups of the machines.

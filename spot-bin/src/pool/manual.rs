@@ -36,7 +36,7 @@ const MEANING: &str = "\
 | `image`, `sshKey`, `instanceProfile`, `securityGroups`, `userData` | the launch template. Machines answer metadata requests only with a token (IMDSv2), and none from pods (a hop limit of 1) |
 | `labels`, `taints` | a part of the user data: the kubelet registers with them, so that no pod comes first. Every node has `node.kubernetes.io/lifecycle=spot` and `spot-migrator.io/pool=<name>`, and no taint that the file does not name |
 | `tags` | tags of fleet, launch template, machines and volumes, from their first moment |
-| `loadBalancers`, `targetGroups` | the fleet registers its machines with them; before a machine goes it is deregistered, and `loadBalancer` says how long it is waited for |
+| `loadBalancers`, `targetGroups` | the fleet registers its machines with them; before a machine goes it is deregistered, and `loadBalancer` says how long it is waited for. They have to bear the cluster's tag, or a name that begins with `<cluster>-`: else [the rights](../deploy/iam/README.md#node-pools) do not suffice to take a machine out of them |
 | `fleetRole` | the role by which the fleet launches and tags; `spot-fleet create-role` makes it where it is missing |
 | `allocationStrategy`, `capacityRebalance` | of the fleet |
 
