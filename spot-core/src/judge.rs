@@ -398,7 +398,8 @@ impl<'a, N: Node> Judgement<'a, N> {
     }
 
     fn backing_off(&self, node: &N) -> Option<Reason> {
-        let obeyed = node.back_off().filter(|_| self.policy.candidates.force() == Force::Planned);
+        // A person asks for a pool's work, and asks again when it failed.
+        let obeyed = node.back_off().filter(|_| self.policy.candidates == Candidates::OnDemand);
         let until = obeyed.map(|back_off| back_off.until).filter(|until| *until > self.now);
         (until.is_some() || self.facts.run.failed.contains(node.uid())).then_some(Reason::BackingOff(until))
     }

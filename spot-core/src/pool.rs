@@ -3,6 +3,7 @@
 //! A pool is one or more fleets, which keep machines, and the nodes that those machines are. It grows by a fleet that is
 //! told to want more; it shrinks node by node, each retired as in a migration, whatever its class.
 
+mod change;
 mod look;
 mod pools;
 mod ready;
@@ -21,6 +22,7 @@ use crate::claim::InstanceId;
 use crate::error::PortError;
 use crate::node::NodeRef;
 use crate::ports::{Instant, Write};
+use crate::reason::Reason;
 
 /// What keeps a pool's machines.
 #[async_trait]
@@ -40,7 +42,8 @@ pub trait PoolCapacity: Send + Sync {
     /// doing: nothing happened.
     async fn resize(&self, fleet: &str, from: u32, to: u32, write: &Write) -> Result<(), PortError>;
 
-    /// Terminates a member that no Node names, and has its fleet want less by its weight first. Idempotent.
+    /// Terminates a member that no Node names, and has its fleet want less by its weight first, unless it wants so little
+    /// already that it does not miss it. Idempotent.
     ///
     /// # Errors
     /// When the cloud refuses (nothing happened), or its answer is unknown; the class tells.
@@ -121,9 +124,9 @@ pub enum Told {
         /// What it wants now.
         to: u32,
     },
-    /// Nobody can go now, and nothing can be bought; that may change, and is waited for.
+    /// Nothing can be done now; that may change, and is waited for.
     Waiting {
-        /// For what.
+        /// Until what is so.
         what: String,
     },
     /// A machine went that had no Node.
@@ -141,7 +144,7 @@ pub enum Told {
 }
 
 /// How the work on a pool ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[must_use]
 pub enum Outcome {
     /// Everything is as it was asked for.
@@ -150,7 +153,7 @@ pub enum Outcome {
     /// is there.
     Remainder(u32),
     /// Nobody may go: each node with its first reason. Nothing was touched beyond what was reported.
-    Blocked(Vec<(NodeRef, String)>),
+    Blocked(Vec<(NodeRef, Reason)>),
     /// What was wanted is not all ready in time: what is missing.
     NotReady(Count),
     /// Evicted pods did not run elsewhere in time; one of them.
@@ -159,7 +162,8 @@ pub enum Outcome {
     Failed,
     /// What was asked for can't be done, and nothing was touched: why, and what would help.
     Refused(String),
-    /// Somebody else has a fleet want something else meanwhile, which is left as it is: what. What was reported is done.
+    /// Somebody else has a fleet want something else meanwhile, or took it away, which is left as it is: what. What was
+    /// reported is done.
     Changed(String),
     /// A person paused us.
     Paused,

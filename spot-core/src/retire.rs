@@ -53,8 +53,8 @@ pub enum Purpose {
     PoolRemoval {
         /// The pool.
         pool: String,
-        /// For how long budgets are obeyed, where everything goes after that whatever holds it; none: until the end.
-        force: Option<Duration>,
+        /// Until when budgets are obeyed, where everything goes after that whatever holds it; none: until the end.
+        force: Option<Instant>,
     },
     /// The cloud takes its machine away, or may do so soon.
     Interruption {

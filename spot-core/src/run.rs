@@ -391,6 +391,11 @@ impl<'a> Run<'a> {
     pub(crate) const fn recovered_any(&self) -> bool {
         self.leftovers > 0
     }
+
+    /// Whether anything was done to a node.
+    pub(crate) const fn has_touched(&self) -> bool {
+        self.leftovers > 0 || self.facts.begun > 0
+    }
 }
 
 /// A view of the whole cluster.

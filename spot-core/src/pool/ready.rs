@@ -2,6 +2,7 @@
 
 use futures::future::FutureExt;
 
+use super::change::may_pass;
 use super::look::Look;
 use super::work::{Ended, Going, Work};
 use super::{Outcome, Pools, Report};
@@ -20,23 +21,16 @@ impl Pools {
     /// When cluster, cloud or memory could not be read, or the leadership is lost.
     pub async fn await_ready(&self, wanted: u32, stop: &Stop) -> Result<Report, RunError> {
         let purpose = Purpose::ScaleDown { pool: self.pool.clone() };
-        let work = |work: &mut Work<'_>| {
-            async move {
-                work.release().await?;
-                work.await_ready(wanted).await
-            }
-            .boxed()
-        };
-        self.work(purpose, stop, work).await
+        self.work(purpose, stop, |work| work.take_up_and_await(wanted).boxed()).await
     }
 }
 
 impl Work<'_> {
-    /// Takes up what earlier work left half done: nobody is to go but who is on its way out.
-    async fn release(&mut self) -> Result<(), Ended> {
-        let until = self.now() + self.pools.settings.ready_timeout;
-        let look = self.look_patiently(until).await?;
-        self.recover(&Going { machines: look.weights(), room: 0, others: Others::Stay }).await
+    /// Takes up what earlier work left half done, where nobody is to go but who is on its way out, and waits.
+    async fn take_up_and_await(&mut self, wanted: u32) -> Result<Outcome, Ended> {
+        let look = self.look_patiently(self.now() + self.pools.settings.ready_timeout).await?;
+        self.recover(&Going { machines: look.weights(), room: 0, others: Others::Stay }).await?;
+        self.await_ready(wanted).await
     }
 
     /// Waits until `wanted` units of the current fleet are Ready nodes.
@@ -56,21 +50,28 @@ impl Work<'_> {
         }
     }
 
-    /// The pool as it is now. That the cloud does not answer for a while is reported, and no more, and so is that somebody
-    /// else has a fleet want something else: nothing is changed here that it could disturb.
+    /// The pool as it is now. That somebody else has a fleet want something else is reported, and no more: nothing is
+    /// changed here that it could disturb.
     async fn look_patiently(&mut self, until: Instant) -> Result<Look, Ended> {
         loop {
-            let (class, what) = match self.look().await {
-                Err(Ended::Failed(RunError::Cloud(error)))
-                    if matches!(error.class, ErrorClass::Transient | ErrorClass::Timeout) && self.now() < until =>
-                {
-                    (error.class, chain(&error))
+            match self.look().await {
+                Ok(look) => return Ok(look),
+                Err(Ended::With(Outcome::Changed(what))) => {
+                    self.report(&Progress::Problem { node: None, class: ErrorClass::Permanent, what });
                 }
-                Err(Ended::With(Outcome::Changed(what))) => (ErrorClass::Permanent, what),
-                looked => return looked,
-            };
-            self.report(&Progress::Problem { node: None, class, what });
-            self.pause().await?;
+                Err(ended) => self.bear(ended, until).await?,
+            }
+        }
+    }
+
+    /// Bears that the cloud does not answer for a while: it is reported, and waited for.
+    pub(super) async fn bear(&mut self, ended: Ended, until: Instant) -> Result<(), Ended> {
+        match ended {
+            Ended::Failed(RunError::Cloud(error)) if may_pass(&error) && self.now() < until => {
+                self.report(&Progress::Problem { node: None, class: error.class, what: chain(&error) });
+                self.pause().await
+            }
+            ended => Err(ended),
         }
     }
 }

@@ -9,11 +9,12 @@ use super::look::Look;
 use super::work::{Ended, Going, Step, Work};
 use super::{Fleet, Outcome, Pools, Report};
 use crate::claim::InstanceId;
+use crate::decision::is_control_plane;
 use crate::error::{ErrorClass, RunError};
 use crate::judge::{Others, Verdict};
 use crate::node::NodeRef;
 use crate::progress::Progress;
-use crate::reason::{ReasonKind, Span};
+use crate::reason::{Reason, ReasonKind, Span};
 use crate::retire::Purpose;
 use crate::stop::Stop;
 
@@ -27,6 +28,7 @@ impl Pools {
     /// # Errors
     /// When cluster, cloud or memory could not be read, a fleet could not be changed, or the leadership is lost.
     pub async fn remove(&self, force: Option<Duration>, stop: &Stop) -> Result<Report, RunError> {
+        let force = force.map(|obeyed| self.ports.clock.instant() + obeyed);
         let purpose = Purpose::PoolRemoval { pool: self.pool.clone(), force };
         self.work(purpose, stop, |work| work.remove().boxed()).await
     }
@@ -37,10 +39,11 @@ impl Work<'_> {
         let look = self.look().await?;
         let going = everything(&look);
         let judged = self.judged(&going);
-        if let Some(held) = held(&judged) {
+        if let Some(held) = held(&look, &judged) {
             return Ok(held);
         }
-        self.recover(&going).await?;
+        let look = self.settled().await?;
+        self.recover(&everything(&look)).await?;
         let mut machines = BTreeSet::new();
         let mut patience = None;
         loop {
@@ -64,7 +67,7 @@ impl Work<'_> {
                 self.report(&left(&look, &machines));
                 return Ok(Outcome::Failed);
             }
-            self.pause().await?;
+            self.wait("machines, Nodes and fleets are gone").await?;
         }
     }
 
@@ -76,17 +79,14 @@ impl Work<'_> {
                 self.resize(fleet, fleet.there()).await?;
                 return Ok(true);
             }
-            if fleet.members.is_empty() {
-                return self.cancel(fleet).await;
-            }
-        }
-        for fleet in fleets {
-            if let Some((instance, member)) = look.nodeless(fleet).first() {
-                self.terminate(fleet, instance, member.weight).await?;
+            if fleet.members.is_empty() && self.cancel(fleet).await? {
                 return Ok(true);
             }
         }
-        Ok(false)
+        // Whoever is about to become a node is to go too: it is easier before pods are on it.
+        let Some((fleet, instance, member)) = self.stray(look, fleets, u32::MAX, false) else { return Ok(false) };
+        self.terminate(fleet, instance, member.weight).await?;
+        Ok(true)
     }
 }
 
@@ -95,18 +95,36 @@ fn everything(look: &Look) -> Going {
 }
 
 /// Why nothing is to be touched.
-fn held(judged: &[(NodeRef, Verdict)]) -> Option<Outcome> {
-    let mut blocked = Vec::new();
+fn held(look: &Look, judged: &[(NodeRef, Verdict)]) -> Option<Outcome> {
+    let mut blocked: Vec<_> = strangers(look, judged).collect();
     for (node, verdict) in judged {
         let Verdict::Refused(reasons) = verdict else { continue };
         if reasons.iter().any(|reason| reason.kind() == ReasonKind::Paused) {
             return Some(Outcome::Paused);
         }
         if let Some(reason) = reasons.iter().find(|reason| reason.span() == Span::Lasting) {
-            blocked.push((node.clone(), reason.to_string()));
+            blocked.push((node.clone(), reason.clone()));
         }
     }
     (!blocked.is_empty()).then_some(Outcome::Blocked(blocked))
+}
+
+/// Nodes of the pool's machines that are never retired.
+fn strangers<'l>(look: &'l Look, judged: &[(NodeRef, Verdict)]) -> impl Iterator<Item = (NodeRef, Reason)> + use<'l> {
+    let judged: BTreeSet<_> = judged.iter().map(|(node, _)| node.uid.clone()).collect();
+    let nodes = look.machines().filter(move |(uid, _)| !judged.contains(uid)).map(|(_, instance)| instance);
+    let members = look.weights();
+    nodes.filter(move |instance| members.contains_key(instance)).filter_map(|instance| look.node(&instance)).map(
+        |node| {
+            let why = if is_control_plane(node) {
+                Reason::Plain(ReasonKind::ControlPlane)
+            } else {
+                let words = "the cloud does not take its machine for the node's own";
+                Reason::Cloud(ReasonKind::IdentityMismatch, words.to_owned())
+            };
+            (node.reference(), why)
+        },
+    )
 }
 
 /// What is still there after all was waited for.

@@ -1,5 +1,7 @@
 //! Makes a pool larger or smaller.
 
+use std::collections::BTreeMap;
+
 use futures::future::FutureExt;
 
 use super::look::Look;
@@ -31,7 +33,7 @@ impl Work<'_> {
         let look = self.settled().await?;
         let fleet = scaled(&look)?;
         let grows = fleet.there() < to || fleet.target < to;
-        let going = shrinking(fleet, to);
+        let going = self.shrinking(fleet, to);
         self.recover(&going).await?;
         let outcome = loop {
             let look = self.settled().await?;
@@ -43,20 +45,26 @@ impl Work<'_> {
                 self.resize(fleet, wanted).await?;
                 continue;
             }
-            let going = shrinking(fleet, to);
+            let going = self.shrinking(fleet, to);
             if going.room == 0 {
-                break Outcome::Done;
+                break if fleet.members.keys().any(|instance| self.stays(instance)) {
+                    Outcome::Failed
+                } else {
+                    Outcome::Done
+                };
             }
-            // It disturbs nobody.
-            let nodeless = look.nodeless(fleet).into_iter().find(|(_, member)| member.weight <= going.room);
-            if let Some((instance, member)) = nodeless {
-                self.terminate(fleet, instance, member.weight).await?;
-                continue;
+            // It disturbs nobody. One that is about to become a node goes only where no node may.
+            let mut stray = self.stray(&look, &[fleet], going.room, true);
+            if stray.is_none() {
+                if self.step(&look, &going).await? == Step::Again {
+                    continue;
+                }
+                stray = self.stray(&look, &[fleet], going.room, false);
             }
-            match self.step(&look, &going).await? {
-                Step::Again => {}
-                Step::NoneLeft | Step::Nobody => break self.stuck(&look, &going, Outcome::Remainder(fleet.there())),
-            }
+            let Some((fleet, instance, member)) = stray else {
+                break self.stuck(&look, &going, Outcome::Remainder(fleet.there()));
+            };
+            self.terminate(fleet, instance, member.weight).await?;
         };
         if !matches!(outcome, Outcome::Done | Outcome::Remainder(_)) {
             return Ok(outcome);
@@ -64,6 +72,14 @@ impl Work<'_> {
         let look = self.settled().await?;
         self.resize(scaled(&look)?, to).await?;
         if grows { self.await_ready(to).await } else { Ok(outcome) }
+    }
+
+    /// What may go. For a machine that is no node, and stays, no node goes.
+    fn shrinking(&self, fleet: &Fleet, to: u32) -> Going {
+        let machines = fleet.members.iter().map(|(instance, member)| (instance.clone(), member.weight));
+        let machines: BTreeMap<_, _> = machines.filter(|(instance, _)| !self.stays(instance)).collect();
+        let there = machines.values().copied().fold(0, u32::saturating_add);
+        Going { machines, room: there.saturating_sub(to), others: Others::Stay }
     }
 }
 
@@ -75,9 +91,4 @@ fn scaled(look: &Look) -> Result<&Fleet, Ended> {
     }
     let none = || Outcome::Refused("the pool has no fleet: create it first".to_owned());
     look.current().ok_or_else(|| none().into())
-}
-
-fn shrinking(fleet: &Fleet, to: u32) -> Going {
-    let machines = fleet.members.iter().map(|(instance, member)| (instance.clone(), member.weight)).collect();
-    Going { machines, room: fleet.there().saturating_sub(to), others: Others::Stay }
 }

@@ -265,12 +265,17 @@ impl<'a> Work<'a> {
     /// How it ends when none of these may go.
     pub(super) fn stuck(&mut self, look: &Look, going: &Going, otherwise: Outcome) -> Outcome {
         let progress::Report { failed, undone, departing, .. } = &self.run.report;
-        let stay = self.refused.values().any(|times| *times >= TRIES);
+        let stay = self.refused.keys().any(|instance| self.stays(instance));
         if stay || !(failed.is_empty() && undone.is_empty() && departing.is_empty()) {
             return Outcome::Failed;
         }
         let blocked = self.blocked(look, going);
         if blocked.is_empty() { otherwise } else { Outcome::Blocked(blocked) }
+    }
+
+    /// Whether the cloud will not terminate this machine, which is no node.
+    pub(super) fn stays(&self, instance: &InstanceId) -> bool {
+        self.refused.get(instance).is_some_and(|times| *times >= TRIES)
     }
 
     /// The first machine of these fleets that is no node, and fits. One that was launched not long ago is about to become
@@ -287,11 +292,12 @@ impl<'a> Work<'a> {
             let age = Duration::try_from(now.duration_since(member.launched)).unwrap_or_default();
             !has_time || age >= self.pools.settings.ready_timeout
         };
-        let stays = |instance: &InstanceId| self.refused.get(instance).is_some_and(|times| *times >= TRIES);
         let strays = fleets.iter().flat_map(|&fleet| {
             look.nodeless(fleet).into_iter().map(move |(instance, member)| (fleet, instance, member))
         });
-        strays.into_iter().find(|(_, instance, member)| member.weight <= room && is_late(member) && !stays(instance))
+        strays
+            .into_iter()
+            .find(|(_, instance, member)| member.weight <= room && is_late(member) && !self.stays(instance))
     }
 
     /// Waits for a while before the next look, and says for what, if that is news.
@@ -401,10 +407,6 @@ fn ended_by(outcome: progress::Outcome) -> Ended {
         | progress::Outcome::Recovered
         | progress::Outcome::DryRun(_) => Outcome::Done.into(),
     }
-}
-
-fn may_pass(error: &PortError) -> bool {
-    matches!(error.class, ErrorClass::Transient | ErrorClass::Timeout)
 }
 
 fn changed(fleet: &str, known: &RangeInclusive<u32>, target: u32) -> Outcome {

@@ -201,10 +201,9 @@ impl<'a> Job<'a> {
     fn terms(&self) -> Terms {
         match self.purpose {
             Purpose::Interruption { terms } => terms.clone(),
-            Purpose::PoolRemoval { force: Some(obeyed), .. } => {
-                let delete_blocked = self.retirer.ports.clock.instant() + *obeyed;
-                let until = delete_blocked + self.retirer.settings.drain_timeout;
-                Terms::new(until, Some(delete_blocked), Force::Forced)
+            Purpose::PoolRemoval { force: Some(delete_blocked), .. } => {
+                let from = self.retirer.ports.clock.instant().max(*delete_blocked);
+                Terms::new(from + self.retirer.settings.drain_timeout, Some(*delete_blocked), Force::Forced)
             }
             Purpose::Migration
             | Purpose::ScaleDown { .. }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use futures::future::{self, FutureExt};
 
 use super::{Run, run_error};
-use crate::claim::{ClaimStep, Machine};
+use crate::claim::{Claim, ClaimStep, Machine};
 use crate::cloud::InstanceState;
 use crate::decision::{self, KnownNodes};
 use crate::error::{Cause, ErrorClass, Failure, RunError, chain};
 use crate::node::{ClaimAnnotation, Node, NodeSnapshot};
 use crate::ports::Lane;
 use crate::progress::{Halted, Outcome, Progress, Step};
+use crate::reason::Span;
 use crate::retire::release::{BackingOff, Freed};
 use crate::retire::{End, Retirement, Target, record};
 use crate::wait::{self, REQUEST};
@@ -42,7 +43,8 @@ impl Run<'_> {
         let view = self.live.view();
         let mut leftovers: Vec<Arc<NodeSnapshot>> =
             view.nodes().iter().filter(|node| self.is_leftover(node)).map(Arc::clone).collect();
-        leftovers.sort_by_key(|node| (claimed_at(node), node.created_at, node.uid.clone()));
+        // Who is on its way out goes whatever is decided, and leaves that much less room for the others.
+        leftovers.sort_by_key(|node| (!is_departing(node), claimed_at(node), node.created_at, node.uid.clone()));
         if self.task.dry_run {
             return Ok(None);
         }
@@ -161,8 +163,12 @@ impl Run<'_> {
         if decision::opt_out(node).is_some() {
             return Ok(Leftover::Release("it was opted out"));
         }
-        if self.cloud.of(node.uid.as_str()).is_some_and(|fact| !fact.refusals.is_empty()) {
-            return Ok(Leftover::Release("the cloud would not delete it now"));
+        let refusals = self.cloud.of(node.uid.as_str()).map_or(&[][..], |fact| &fact.refusals);
+        if refusals.iter().any(|refusal| refusal.span() == Span::Lasting) {
+            return Ok(Leftover::Release("the cloud would not delete it"));
+        }
+        if !refusals.is_empty() {
+            return Ok(Leftover::Postpone("the cloud would not delete it now"));
         }
         let drained = claim.is_some_and(|claim| claim.step >= ClaimStep::Tainted);
         if !drained && !self.task.policy.budgets.is_open(self.ports.clock.now()) {
@@ -198,6 +204,10 @@ impl Run<'_> {
             }
         }
     }
+}
+
+fn is_departing(node: &NodeSnapshot) -> bool {
+    node.claim().of(node.uid.as_str()).is_some_and(Claim::is_departing)
 }
 
 fn claimed_at(node: &NodeSnapshot) -> Option<jiff::Timestamp> {

@@ -85,11 +85,50 @@ fn forced_it_heeds_budgets_for_so_long_and_then_nothing_that_pods_say() {
 }
 
 #[test]
+fn how_long_budgets_are_heeded_by_force_counts_once_for_all_nodes() {
+    let model = cluster(&[1, 1, 1]).guarded("shy", 30, 0).build();
+    let report = ask(&model, &settings(), Ask::Remove(Some(20 * MINUTE)));
+    assert_eq!((&report.outcome, report.retired.len()), (&Outcome::Done, 3), "{report:?}");
+    model.with(|world| {
+        let is_delete = |call: &Call| matches!(call, Call::DeletePod { .. });
+        let sent: Vec<_> = world.calls().iter().filter(|one| is_delete(&one.call)).map(|one| one.sent).collect();
+        let [first, .., last] = &sent[..] else { panic!("{sent:?}") };
+        assert!(last.since(*first) < 20 * MINUTE, "{first:?} to {last:?}");
+    });
+}
+
+#[test]
+fn what_can_not_be_ended_holds_nothing_else_up() {
+    let calls: [fn(&Call) -> bool; 2] = [
+        |call| matches!(call, Call::Cancel(fleet) if fleet == "sfr-0"),
+        |call| matches!(call, Call::Terminate { instance, .. } if instance.as_str() == "i-00000005"),
+    ];
+    for (is_refused, expected) in calls.into_iter().zip([(1, 0, 0), (1, 1, 0)]) {
+        let old = FleetSpec::new("sfr-0", 1).offer(Offer::new(1).never_joining());
+        let new = FleetSpec::new(FLEET, 3).members(&[1]).offer(Offer::new(1).never_joining());
+        let model = WorldBuilder::default().spot(2).fleet(old).fleet(new).build();
+        model.run_until(spot_core::ports::Instant(MINUTE)).unwrap();
+        model.with(|world| world.fault_when(u32::MAX, Fault::Fail(ErrorClass::Permanent), is_refused));
+        let report = ask(&model, &settings(), Ask::Remove(None));
+        assert_eq!((report.outcome, left(&model)), (Outcome::Failed, expected));
+    }
+}
+
+#[test]
+fn a_node_of_the_pool_that_is_never_retired_is_told_before_anything_is_touched() {
+    let model = cluster(&[1, 1]).build();
+    model.with(|world| world.label_node("sfr-1-1", "node-role.kubernetes.io/control-plane", Some("")));
+    let report = ask(&model, &settings(), Ask::Remove(None));
+    assert_eq!(blocked(&report), [("sfr-1-1", "control_plane".to_owned())]);
+    assert_eq!(calls(&model, is_write), 0);
+}
+
+#[test]
 fn who_opted_a_node_out_is_obeyed_even_by_force() {
     let model = cluster(&[1, 1]).build();
     model.with(|world| world.annotate_node("sfr-1-2", key::DO_NOT_DISRUPT, Some("true")));
     let report = ask(&model, &settings(), Ask::Remove(Some(Duration::ZERO)));
-    assert_eq!(blocked(&report), [("sfr-1-2", "opted_out by karpenter.sh/do-not-disrupt")]);
+    assert_eq!(blocked(&report), [("sfr-1-2", "opted_out by karpenter.sh/do-not-disrupt".to_owned())]);
     assert_eq!(calls(&model, is_write), 0);
 }
 

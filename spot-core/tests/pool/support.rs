@@ -43,6 +43,15 @@ impl Notes {
         };
         self.0.lock().unwrap().iter().filter_map(told).collect()
     }
+
+    /// What went wrong, in words.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let problem = |event: &Progress| match event {
+            Progress::Problem { what, .. } => Some(what.clone()),
+            _other => None,
+        };
+        self.0.lock().unwrap().iter().filter_map(problem).collect()
+    }
 }
 
 pub(crate) fn settings() -> Settings {
@@ -112,7 +121,7 @@ pub(crate) fn calls_of(build: fn() -> Model, what: Ask) -> u64 {
     model.with(|world| world.calls().len()) as u64
 }
 
-/// Asks again and again, each time a new process, two hours after the last one.
+/// Asks again and again, each time a new process, at once.
 pub(crate) fn until_done(model: &Model, what: Ask, trouble: &str) {
     for _run in 0..6 {
         match try_ask(model, &model.process(), &settings(), what, &Stop::default()) {
@@ -120,8 +129,6 @@ pub(crate) fn until_done(model: &Model, what: Ask, trouble: &str) {
             Ok(_) | Err(Halt::Killed) => {}
             Err(halt) => panic!("{trouble}: {halt}"),
         }
-        let later = model.with(|world| world.now()) + 120 * MINUTE;
-        model.run_until(later).unwrap();
     }
     panic!("{trouble}: it is never done");
 }
@@ -182,9 +189,9 @@ pub(crate) fn is_claim(call: &Call) -> bool {
     matches!(call, Call::WriteNode { change, .. } if change.mark == Edit::Set(()))
 }
 
-pub(crate) fn blocked(report: &Report) -> Vec<(&str, &str)> {
+pub(crate) fn blocked(report: &Report) -> Vec<(&str, String)> {
     match &report.outcome {
-        Outcome::Blocked(nodes) => nodes.iter().map(|(node, why)| (&*node.name, why.as_str())).collect(),
+        Outcome::Blocked(nodes) => nodes.iter().map(|(node, why)| (&*node.name, why.to_string())).collect(),
         other => panic!("{other:?}"),
     }
 }
