@@ -46,7 +46,7 @@ impl Work<'_> {
             if self.now() >= until {
                 return Ok(Outcome::NotReady(count));
             }
-            self.wait("enough machines are nodes that are ready").await?;
+            self.wait("enough of its nodes are ready").await?;
         }
     }
 

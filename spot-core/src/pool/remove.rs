@@ -67,7 +67,7 @@ impl Work<'_> {
                 self.report(&left(&look, &machines));
                 return Ok(Outcome::Failed);
             }
-            self.wait("machines, Nodes and fleets are gone").await?;
+            self.wait("its machines, Nodes and fleets are gone").await?;
         }
     }
 

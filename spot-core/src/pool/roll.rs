@@ -202,7 +202,7 @@ impl Work<'_> {
             if !may_pass || self.now() >= until {
                 return Ok(outcome);
             }
-            self.pause().await?;
+            self.wait("more of it is ready").await?;
         }
     }
 }

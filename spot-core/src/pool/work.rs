@@ -148,14 +148,14 @@ impl<'a> Work<'a> {
     /// When it could not be read, or somebody else has a fleet want something else than it did.
     pub(super) async fn look(&mut self) -> Result<Look, Ended> {
         let now = self.now();
-        let (at, mut fleets) = match self.asked.take().filter(|asked| now < asked.at + LOOK_AGAIN) {
-            Some(Asked { at, fleets, .. }) => (at, fleets),
-            None => {
-                let by = now + ASKING;
-                let fleets = self.pools.capacity.fleets(by);
-                let fleets = within(&self.pools.ports, by, "asking for the pool's fleets", fleets).await;
-                (now, fleets.map_err(|error| run_error(error, RunError::Cloud))?)
-            }
+        let fresh = self.asked.take().filter(|asked| now < asked.at + LOOK_AGAIN);
+        let (at, mut fleets) = if let Some(Asked { at, fleets, .. }) = fresh {
+            (at, fleets)
+        } else {
+            let by = now + ASKING;
+            let fleets = self.pools.capacity.fleets(by);
+            let fleets = within(&self.pools.ports, by, "asking for the pool's fleets", fleets).await;
+            (now, fleets.map_err(|error| run_error(error, RunError::Cloud))?)
         };
         let progress::Report { retired, departing, .. } = &self.run.report;
         let went = retired.iter().chain(departing).filter_map(|node| self.machines.get(&node.uid));
@@ -195,7 +195,7 @@ impl<'a> Work<'a> {
                 let what = format!("fleet {id} wants {target}, and a change of it does not come to its end");
                 return Err(Outcome::Changed(what).into());
             }
-            self.wait("a change of a fleet comes to its end").await?;
+            self.wait("its fleets can be changed again").await?;
         }
     }
 

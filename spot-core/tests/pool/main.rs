@@ -8,6 +8,7 @@
     reason = "clippy's allowance for tests does not reach their helpers: a test that can't go on is to fail"
 )]
 
+mod leftovers;
 mod remove;
 mod roll;
 mod roll_plan;

@@ -7,15 +7,15 @@ use proptest::prelude::*;
 use spot_core::error::ErrorClass;
 use spot_core::model::fault::Fault;
 use spot_core::model::{
-    self, Call, FleetSpec, Invariants, Limits, Model, Offer, PoolLimits, WorkloadSpec, World, WorldBuilder,
+    self, Call, FleetSpec, Invariants, Limits, Model, Offer, PoolLimits, WorkloadSpec, WorldBuilder,
 };
-use spot_core::node::{ClaimAnnotation, key};
+use spot_core::node::key;
 use spot_core::pool::{Count, Outcome, Settings, Told};
 use spot_core::stop::Stop;
 
 use super::support::*;
 
-fn limits(floor: u32) -> Limits {
+pub(crate) fn limits(floor: u32) -> Limits {
     Limits { pool: PoolLimits { floor, ..PoolLimits::default() }, ..Limits::default() }
 }
 
@@ -172,18 +172,6 @@ fn what_is_waited_for_is_told_once_and_its_end_is_seen_at_once() {
 }
 
 #[test]
-fn what_earlier_work_left_is_given_back_by_who_waits_for_the_pool() {
-    let model = cluster(&[1, 1]).build();
-    model.with(|world| world.fault_when(1, Fault::KillAfter, is_claim));
-    ask_in_vain(&model, &settings(), Ask::Scale(1));
-    assert_eq!(ask(&model, &settings(), Ask::Ready(2)).outcome, Outcome::Done);
-    assert_eq!((calls(&model, |call| matches!(call, Call::Evict { .. })), only(&model)), (0, (2, vec![1, 1])));
-    let left =
-        model.with(|world| world.view().nodes().iter().filter(|node| node.claim != ClaimAnnotation::Absent).count());
-    assert_eq!(left, 0);
-}
-
-#[test]
 fn who_only_waits_for_a_pool_says_what_others_do_to_it_and_waits_on() {
     let model = WorldBuilder::default().spot(1).fleet(FleetSpec::new(FLEET, 2).offer(Offer::new(1))).build();
     model.with(|world| world.later(Duration::from_secs(30), |world| world.set_target(FLEET, 3)));
@@ -192,25 +180,6 @@ fn who_only_waits_for_a_pool_says_what_others_do_to_it_and_waits_on() {
     let report = model::block_on(&model, pools.await_ready(2, &Stop::default())).unwrap().unwrap();
     assert_eq!((report.outcome, only(&model).0), (Outcome::Done, 3));
     assert!(notes.problems().iter().any(|what| what.contains("by somebody else's doing")), "{:?}", notes.problems());
-}
-
-#[test]
-fn what_is_on_its_way_out_leaves_no_room_for_other_leftovers() {
-    let late = |settings: &mut model::Settings| settings.describe_lag = MINUTE / 2;
-    let slow = WorkloadSpec::deployment("slow", 6).stop(5 * MINUTE);
-    let builder = WorldBuilder::default().settings(late).spot(2).fleet(fleet(&[1, 1, 1, 1])).workload(slow);
-    let model = builder.build();
-    let mut both = settings();
-    both.policy.budgets.at_once = 2;
-    model.with(|world| {
-        world.fault_when(1, Fault::KillAfter, |call| matches!(call, Call::DeleteInstance { .. }));
-    });
-    ask_in_vain(&model, &both, Ask::Scale(2));
-    let claimed = model.with(|world| world.view().nodes().iter().filter(|node| node.unschedulable).count());
-    assert_eq!(claimed, 2, "one is on its way out, another one is being drained");
-    let invariants = Invariants::watch(&model, limits(3));
-    assert_eq!(ask(&model, &both, Ask::Scale(3)).outcome, Outcome::Done);
-    assert_eq!((invariants.at_the_end(&model), only(&model)), (vec![], (3, vec![1, 1, 1])));
 }
 
 #[test]
@@ -292,6 +261,14 @@ fn a_pool_in_the_middle_of_a_roll_is_not_scaled() {
 }
 
 #[test]
+fn a_fleet_that_somebody_ends_meanwhile_is_not_said_to_be_untouched() {
+    let model = cluster(&[1, 1, 1]).build();
+    model.with(|world| world.later(MINUTE, |world| world.end_fleet(FLEET)));
+    let report = ask(&model, &settings(), Ask::Scale(1));
+    assert!(matches!(report.outcome, Outcome::Changed(_)), "{report:?}");
+}
+
+#[test]
 fn who_is_told_to_stop_leaves_the_rest_to_the_next_call() {
     let model = cluster(&[1, 1, 1]).build();
     let stop = Stop::default();
@@ -318,16 +295,6 @@ fn who_is_told_to_stop_between_two_tries_of_a_call_stops() {
     assert_eq!(report.outcome, Outcome::Stopped, "between two tries");
 }
 
-#[test]
-fn a_leftover_that_the_pool_is_to_keep_is_given_back_with_what_its_fleet_wanted() {
-    let model = cluster(&[1, 1]).build();
-    model.with(|world| world.fault_when(1, Fault::KillAfter, is_claim));
-    ask_in_vain(&model, &settings(), Ask::Scale(1));
-    let invariants = Invariants::watch(&model, limits(2));
-    assert_eq!(ask(&model, &settings(), Ask::Scale(2)).outcome, Outcome::Done);
-    assert_eq!((invariants.at_the_end(&model), only(&model)), (vec![], (2, vec![1, 1])));
-}
-
 /// Machines that are gone are listed for a while; they do not make room for others.
 #[test]
 fn what_went_makes_no_room_though_lists_are_late() {
@@ -351,20 +318,6 @@ fn work_on_a_pool_may_be_done_by_any_thread() {
     is_send(pools.remove(None, &stop));
     is_send(pools.roll(spot_core::pool::roll::Terms { capacity: 1, surge: 1, unavailable: 0 }, &stop));
     is_send(pools.judged());
-}
-
-#[test]
-fn of_several_leftovers_only_as_many_go_as_the_pool_is_to_lose_now() {
-    let model = cluster(&[1, 1, 1, 1]).build();
-    let mut both = settings();
-    both.policy.budgets.at_once = 2;
-    model.with(|world| world.fault_when(1, Fault::KillAfter, |call| matches!(call, Call::Evict { .. })));
-    let killed = try_ask(&model, &model.process(), &both, Ask::Scale(2), &Stop::default());
-    let claimed = model.with(|world| world.view().nodes().iter().filter(|node| node.unschedulable).count());
-    assert!(killed.is_err() && claimed == 2, "{claimed} are claimed");
-    let invariants = Invariants::watch(&model, Limits { nodes_at_once: 2, ..limits(3) });
-    assert_eq!(ask(&model, &settings(), Ask::Scale(3)).outcome, Outcome::Done);
-    assert_eq!((invariants.at_the_end(&model), only(&model)), (vec![], (3, vec![1, 1, 1])));
 }
 
 #[test]
