@@ -1,9 +1,10 @@
 //! What earlier work on a pool left half done.
 
 use spot_core::model::fault::Fault;
-use spot_core::model::{self, Call, FleetSpec, Invariants, Limits, Offer, WorkloadSpec, WorldBuilder};
+use spot_core::model::{self, Call, FleetSpec, Invariants, Limits, Offer, WorldBuilder};
 use spot_core::node::ClaimAnnotation;
 use spot_core::pool::Outcome;
+use spot_core::ports::EvictAnswer;
 use spot_core::stop::Stop;
 
 use super::scale::limits;
@@ -24,17 +25,19 @@ fn what_earlier_work_left_is_given_back_by_who_waits_for_the_pool() {
 #[test]
 fn what_is_on_its_way_out_leaves_no_room_for_other_leftovers() {
     let late = |settings: &mut model::Settings| settings.describe_lag = MINUTE / 2;
-    let slow = WorkloadSpec::deployment("slow", 6).stop(5 * MINUTE);
-    let builder = WorldBuilder::default().settings(late).spot(2).fleet(fleet(&[1, 1, 1, 1])).workload(slow);
+    let builder = WorldBuilder::default().settings(late).spot(2).fleet(fleet(&[1, 1, 1, 1])).deployment("web", 12);
     let model = builder.build();
     let mut both = settings();
     both.policy.budgets.at_once = 2;
     model.with(|world| {
+        let of_first: Vec<_> = world.view().pods_on("sfr-1-1").map(|pod| pod.uid.clone()).collect();
+        let later = Fault::Evict(EvictAnswer::Budget { budget: None, retry_after: None });
+        world.fault_when(2, later, move |call| matches!(call, Call::Evict { pod, .. } if of_first.contains(&pod.uid)));
         world.fault_when(1, Fault::KillAfter, |call| matches!(call, Call::DeleteInstance { .. }));
     });
     ask_in_vain(&model, &both, Ask::Scale(2));
     let claimed = model.with(|world| world.view().nodes().iter().filter(|node| node.unschedulable).count());
-    assert_eq!(claimed, 2, "one is on its way out, another one is being drained");
+    assert_eq!(claimed, 2, "the second is on its way out, and the first is not");
     let invariants = Invariants::watch(&model, limits(3));
     assert_eq!(ask(&model, &both, Ask::Scale(3)).outcome, Outcome::Done);
     assert_eq!((invariants.at_the_end(&model), only(&model)), (vec![], (3, vec![1, 1, 1])));
@@ -80,7 +83,7 @@ fn a_leftover_that_the_cloud_would_not_delete_just_now_goes_by_the_same_command(
 #[test]
 fn a_node_whose_retirement_failed_is_tried_again_as_soon_as_a_person_asks() {
     let model = cluster(&[1, 1]).build();
-    let denied = spot_core::ports::EvictAnswer::Denied("pods/eviction is forbidden".to_owned());
+    let denied = EvictAnswer::Denied("pods/eviction is forbidden".to_owned());
     model.with(|world| world.fault_when(2, Fault::Evict(denied), |call| matches!(call, Call::Evict { .. })));
     let failed = ask(&model, &settings(), Ask::Scale(0));
     assert_eq!((&failed.outcome, failed.failed.is_empty()), (&Outcome::Failed, false), "{failed:?}");
