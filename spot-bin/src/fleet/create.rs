@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use jiff::Timestamp;
-use spot_aws::fleet::{Change, Existing, Launch, NodePool, difference};
+use spot_aws::fleet::{Change, Existing, Finding, Launch, NodePool, Trouble, difference};
 use spot_core::error::chain;
 use spot_core::pool::Outcome;
 use tracing::debug;
@@ -34,12 +34,12 @@ pub(super) fn create(args: &CreateArgs, arguments: &Arguments, environment: &Env
     let file = PoolFile::read(path).map_err(Fault::usage)?;
     until_told(arguments, environment, async |work| {
         let cloud = work.cloud(&file).await?;
-        let launch = looked_at(work, &cloud).await?;
         let existing = existing(work, &cloud, &file).await?;
+        let launch = looked_at(work, &cloud, &existing).await?;
         let changes = difference(&file.pool, &launch, &existing);
         not_replaced(&changes, path)?;
         if args.dry_run {
-            output::result(&format!("Everything is as the pool needs it.\n{}", plan::changes(&changes, path)))?;
+            output::result(&format!("Nothing stands in the pool's way.\n{}", plan::changes(&changes, path)))?;
             return Ok(Exit::Orderly);
         }
         let mut settings = settings(&file, &Own::of(environment));
@@ -82,34 +82,39 @@ async fn created(
         report = held.pools.await_ready(wanted, &work.stop) => report.map_err(fault)?,
         never = fleet.listen() => match never {},
     };
-    let ended = finished(work, held, &report, false).await;
+    let ended = finished(work, &report, false);
     match report.outcome {
         Outcome::NotReady(_) => ended.map_err(|fault| fleet.because(fault)),
         _ => ended,
     }
 }
 
-/// What the pool asks for, once everything was looked at that can be without effect.
+/// What the pool asks for. Where a fleet is to be requested, everything was looked at that can be without effect.
 ///
 /// # Errors
-/// Says what is not as the pool needs it, a line for each, with the remedy.
-pub(super) async fn looked_at(work: &Work<'_>, cloud: &Cloud) -> Result<Launch, Fault> {
-    let findings = cloud.pool.check(work.by()).await;
-    let mut troubles = Vec::new();
+/// Says what is certainly not as the pool needs it, a line for each, with the remedy. What is only unwise, or can't be
+/// told, is said as well.
+pub(super) async fn looked_at(work: &Work<'_>, cloud: &Cloud, existing: &Existing) -> Result<Launch, Fault> {
+    let pool = &cloud.pool;
+    // Of a fleet that is there, nothing is asked anew.
+    let is_there = existing.current(&pool.pool().hash()).is_some();
+    let findings = if is_there { Vec::new() } else { pool.check(work.by()).await };
     for finding in &findings {
         if let Err(trouble) = &finding.outcome {
-            let line = format!("{}: {}", finding.what, chain(trouble));
-            work.shown.say(&line);
-            troubles.push(line);
+            work.shown.say(&format!("{}: {}", finding.what, chain(trouble)));
         }
     }
-    match troubles.len() {
-        0 => Ok(cloud.pool.launch(work.by()).await.context("can't tell what the pool asks for")?),
+    match findings.iter().filter(|finding| is_in_the_way(finding)).count() {
+        0 => Ok(pool.launch(work.by()).await.context("can't tell what the pool asks for")?),
         1 => Err(Fault::failed(anyhow!("one thing is not as the pool needs it, see above; nothing was touched"))),
         several => Err(Fault::failed(anyhow!(
             "{several} things are not as the pool needs them, see above; nothing was touched"
         ))),
     }
+}
+
+fn is_in_the_way(finding: &Finding) -> bool {
+    finding.outcome.as_ref().is_err_and(Trouble::is_certain)
 }
 
 /// What there is of the pool.

@@ -38,7 +38,7 @@ pub(super) fn delete(args: &DeleteArgs, arguments: &Arguments, environment: &Env
                 let nothing = BTreeSet::new();
                 cloud.pool.clean_up(&nothing, &held.permit()).await.context("can't delete the launch template")?;
             }
-            let exit = finished(work, held, &report, false).await?;
+            let exit = finished(work, &report, false)?;
             match report.outcome {
                 // Whoever goes on as if the pool were gone would lose what is on it.
                 Outcome::Blocked(_) => {

@@ -112,7 +112,7 @@ fn pool(told: &Told) -> Option<String> {
     Some(match told {
         Told::Counted(_) => return None,
         Told::Resized { fleet, from, to } => format!("fleet {fleet}: wants {to} instead of {from}"),
-        Told::Waiting { what } => format!("waiting: {what}"),
+        Told::Waiting { what } => format!("waiting until {what}"),
         Told::Terminated { fleet, instance } => format!("fleet {fleet}: {instance}, which has no Node, is terminated"),
         Told::Cancelled { fleet } => format!("fleet {fleet}: cancelled"),
     })
@@ -160,7 +160,7 @@ mod tests {
         let told = [
             Progress::Pool(Told::Counted(Count { wanted: 6, launched: 3, joined: 2, ready: 1 })),
             Progress::Pool(Told::Resized { fleet: fleet(), from: 6, to: 3 }),
-            Progress::Pool(Told::Waiting { what: "the fleet is being changed".to_owned() }),
+            Progress::Pool(Told::Waiting { what: "its fleets can be changed again".to_owned() }),
             Progress::Pool(Told::Terminated { fleet: fleet(), instance: InstanceId::new("i-1") }),
             Progress::Pool(Told::Cancelled { fleet: fleet() }),
             step(Step::Claim, 0),
@@ -182,7 +182,7 @@ mod tests {
         let lines: Vec<_> = told.iter().filter_map(words).collect();
         insta::assert_snapshot!(lines.join("\n"), @r"
         fleet sfr-1: wants 3 instead of 6
-        waiting: the fleet is being changed
+        waiting until its fleets can be changed again
         fleet sfr-1: i-1, which has no Node, is terminated
         fleet sfr-1: cancelled
         node-1: marked and cordoned

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use anyhow::anyhow;
-use spot_core::judge::Verdict;
 use spot_core::node::NodeRef;
 use spot_core::pool::{Count, Outcome, Report};
+use spot_core::reason::Reason;
 
 use crate::exit::{Exit, Fault};
 
@@ -59,6 +59,7 @@ pub(super) fn text(report: &Report) -> String {
             for (node, reason) in nodes {
                 line(&mut text, &format!("blocked: {node}: {reason}"));
             }
+            text.push_str(&remedies(nodes));
         }
         Outcome::NotReady(count) => line(&mut text, &format!("not ready in time: {count}")),
         Outcome::NotSettled(pending) => line(&mut text, &format!("evicted pods do not run elsewhere yet: {pending}")),
@@ -71,15 +72,12 @@ pub(super) fn text(report: &Report) -> String {
 
 /// What would help the nodes that may not go, a line for each kind of reason.
 #[must_use]
-pub(super) fn remedies(judged: &[(NodeRef, Verdict)]) -> String {
+fn remedies(blocked: &[(NodeRef, Reason)]) -> String {
     let mut lines: Vec<String> = Vec::new();
-    for (_, verdict) in judged {
-        let Verdict::Refused(reasons) = verdict else { continue };
-        for reason in reasons {
-            let line = format!("  {}: {}\n", reason.kind().as_str(), reason.kind().remedy());
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
+    for (_, reason) in blocked {
+        let line = format!("  {}: {}\n", reason.kind().as_str(), reason.kind().remedy());
+        if !lines.contains(&line) {
+            lines.push(line);
         }
     }
     if lines.is_empty() { String::new() } else { format!("what would help:\n{}", lines.concat()) }
@@ -131,7 +129,7 @@ fn line(text: &mut String, line: &str) {
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use spot_core::reason::{Reason, ReasonKind};
+    use spot_core::reason::ReasonKind;
 
     use super::*;
     use crate::sample::node;
@@ -192,7 +190,10 @@ mod tests {
     #[test]
     fn everything_that_was_done_is_told() {
         let done = Report {
-            outcome: Outcome::Blocked(vec![(node(), "pod a/b has no controller".to_owned())]),
+            outcome: Outcome::Blocked(vec![(
+                node(),
+                Reason::Cloud(ReasonKind::NoMachineOwner, "nobody owns it".to_owned()),
+            )]),
             retired: vec![node()],
             failed: vec![(node(), "no answer".to_owned())],
             undone: vec![node()],
@@ -204,7 +205,9 @@ mod tests {
         failed: node-1 was released: no answer
         taken back by a person: node-1
         still on their way out: node-1
-        blocked: node-1: pod a/b has no controller
+        blocked: node-1: no_machine_owner: nobody owns it
+        what would help:
+          no_machine_owner: use the cloud's own provider, so that the machine goes too
         ");
         let remainder = text(&report(Outcome::Remainder(4)));
         insta::assert_snapshot!(remainder, @"4 units are there, for no node fits into what is too much: each weighs more than that");
@@ -212,9 +215,9 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_remedy_once() {
-        let refused = || Verdict::Refused(vec![Reason::Cloud(ReasonKind::NoMachineOwner, "nobody owns it".to_owned())]);
-        let judged = [(node(), refused()), (node(), Verdict::Eligible), (node(), refused())];
-        assert_eq!(remedies(&judged).matches(ReasonKind::NoMachineOwner.remedy()).count(), 1);
-        assert_eq!(remedies(&[(node(), Verdict::Eligible)]), "");
+        let reason = || Reason::Cloud(ReasonKind::NoMachineOwner, "nobody owns it".to_owned());
+        let blocked = [(node(), reason()), (node(), reason())];
+        assert_eq!(remedies(&blocked).matches(ReasonKind::NoMachineOwner.remedy()).count(), 1);
+        assert_eq!(remedies(&[]), "");
     }
 }

@@ -23,13 +23,14 @@ pub(super) fn roll(args: &RollArgs, arguments: &Arguments, environment: &Environ
     let file = PoolFile::read(path).map_err(Fault::usage)?;
     until_told(arguments, environment, async |work| {
         let cloud = work.cloud(&file).await?;
-        if existing(work, &cloud, &file).await?.fleets.iter().all(|fleet| !fleet.ours || fleet.is_gone()) {
+        let found = existing(work, &cloud, &file).await?;
+        if found.fleets.iter().all(|fleet| !fleet.ours || fleet.is_gone()) {
             let path = path.display();
             return Err(Fault::failed(anyhow!(
                 "there is no such pool: `spot-fleet create {path}` comes first; nothing was touched"
             )));
         }
-        let launch = looked_at(work, &cloud).await?;
+        let launch = looked_at(work, &cloud, &found).await?;
         let rolled = async |held: &Held| {
             // Now that nobody else changes it.
             let existing = existing(work, &cloud, &file).await?;
@@ -40,7 +41,7 @@ pub(super) fn roll(args: &RollArgs, arguments: &Arguments, environment: &Environ
                 output::result("nothing to replace: every machine is what the file asks for\n")?;
                 return Ok(Exit::Orderly);
             }
-            let capacity = capacity(&existing, &launch.hash);
+            let capacity = capacity(&existing);
             let members = cloud.pool.members(work.by()).await.context("can't ask for the pool's machines")?;
             let surge = args.max_surge.unwrap_or_else(|| heaviest(&file, &members));
             let terms = Terms { capacity, surge, unavailable: args.max_unavailable };
@@ -53,7 +54,7 @@ pub(super) fn roll(args: &RollArgs, arguments: &Arguments, environment: &Environ
             if report.outcome == Outcome::Done {
                 cloud.pool.clean_up(&keep, &held.permit()).await.context("can't remove old versions")?;
             }
-            finished(work, held, &report, args.detailed_exit_code).await
+            finished(work, &report, args.detailed_exit_code)
         };
         let settings = settings(&file, &Own::of(environment));
         let task = Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods: false };
@@ -67,14 +68,18 @@ fn old<'a>(existing: &'a Existing, hash: &str) -> Vec<&'a ExistingFleet> {
     existing.fleets.iter().filter(|fleet| fleet.ours && !fleet.is_gone() && Some(&fleet.id) != current).collect()
 }
 
-/// What the pool as a whole wants: what its fleets want now, or what they wanted when an earlier process began to take
-/// their place.
-fn capacity(existing: &Existing, hash: &str) -> u32 {
-    let wanted = || {
-        let keep = existing.fleets.iter().filter(|fleet| fleet.ours && !fleet.has_ended);
-        keep.map(|fleet| fleet.target).fold(0, u32::saturating_add)
-    };
-    existing.current(hash).and_then(|fleet| fleet.capacity).unwrap_or_else(wanted)
+/// What the pool as a whole wants: what its fleet wants now, or, of several, what the youngest was told when it began to
+/// take the others' place. An older one, though it may be current again, was told that before the pool was scaled.
+fn capacity(existing: &Existing) -> u32 {
+    let there: Vec<_> = existing.fleets.iter().filter(|fleet| fleet.ours && !fleet.is_gone()).collect();
+    if let [only] = there[..] {
+        // If it has ended, what it wanted then.
+        return only.target;
+    }
+    let youngest = there.iter().max_by_key(|fleet| (!fleet.has_ended, fleet.created, &fleet.id));
+    let wanted =
+        || there.iter().filter(|fleet| !fleet.has_ended).map(|fleet| fleet.target).fold(0, u32::saturating_add);
+    youngest.and_then(|fleet| fleet.capacity).unwrap_or_else(wanted)
 }
 
 /// Refuses terms by which nothing could be done, before anything is asked for.
@@ -109,7 +114,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::sample::{fleet, member, pool_file};
+    use crate::sample::{at, fleet, member, pool_file};
 
     fn existing(fleets: &[ExistingFleet]) -> Existing {
         Existing { template: None, fleets: fleets.to_vec() }
@@ -130,10 +135,25 @@ mod tests {
     #[test]
     fn the_pool_wants_what_its_fleets_wanted_when_the_roll_began() {
         let begins = existing(&[fleet("sfr-1", "before", (5, 5)), fleet("sfr-2", "older", (2, 2))]);
-        assert_eq!(capacity(&begins, "now"), 7);
+        assert_eq!(capacity(&begins), 7);
         let new = ExistingFleet { capacity: Some(7), ..fleet("sfr-3", "now", (2, 2)) };
         let goes_on = existing(&[fleet("sfr-1", "before", (4, 4)), new]);
-        assert_eq!(capacity(&goes_on, "now"), 7);
+        assert_eq!(capacity(&goes_on), 7);
+    }
+
+    #[test]
+    fn a_roll_that_is_turned_back_halfway_keeps_what_the_pool_was_scaled_to() {
+        let first = |target| ExistingFleet { capacity: Some(6), ..fleet("sfr-1", "before", (target, target)) };
+        let scaled = existing(&[first(10)]);
+        assert_eq!(capacity(&scaled), 10, "of the only fleet, what it wants now");
+        let created = at() + jiff::SignedDuration::from_mins(1);
+        // By its ID, it would be the older one.
+        let second = ExistingFleet { capacity: Some(10), created, ..fleet("sfr-0", "now", (5, 5)) };
+        let killed_halfway = existing(&[first(5), second.clone()]);
+        assert_eq!(capacity(&killed_halfway), 10);
+        let ended = ExistingFleet { has_ended: true, ..first(5) };
+        assert_eq!(capacity(&existing(&[ended.clone(), second])), 10, "somebody has ended the first");
+        assert_eq!(capacity(&existing(&[ended])), 5, "of a pool that somebody has ended, what it wanted then");
     }
 
     #[rstest]

@@ -27,7 +27,7 @@ pub(super) fn scale(args: &ScaleArgs, arguments: &Arguments, environment: &Envir
         let task = Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods: false };
         let scaled = async |held: &Held| {
             let report = held.pools.scale(to, &work.stop).await.map_err(fault)?;
-            finished(work, held, &report, args.detailed_exit_code).await
+            finished(work, &report, args.detailed_exit_code)
         };
         work.holding(task, scaled).await
     })

@@ -13,7 +13,7 @@ use spot_core::capacity::CapacityLabels;
 use spot_core::drain::plan::DrainRules;
 use spot_core::error::{PortError, RunError};
 use spot_core::judge::Policy;
-use spot_core::pool::{Outcome, PoolCapacity, Pools, Report, Settings};
+use spot_core::pool::{PoolCapacity, Pools, Report, Settings};
 use spot_core::ports::{Alone, Clock, CloudProvider, Cluster, Instant, Leadership, Observer, Ports, Write};
 use spot_core::retire::RetireSettings;
 use spot_core::stop::Stop;
@@ -305,13 +305,9 @@ impl Held {
 ///
 /// # Errors
 /// When it failed.
-pub(super) async fn finished(work: &Work<'_>, held: &Held, report: &Report, detailed: bool) -> Result<Exit, Fault> {
+pub(super) fn finished(work: &Work<'_>, report: &Report, detailed: bool) -> Result<Exit, Fault> {
     work.shown.end();
-    let mut text = report::text(report);
-    if matches!(report.outcome, Outcome::Blocked(_)) {
-        text.push_str(&report::remedies(&held.pools.judged().await.map_err(fault)?));
-    }
-    output::result(&text)?;
+    output::result(&report::text(report))?;
     report::exit(report, detailed)
 }
 

@@ -13,7 +13,7 @@ pub(super) fn tell(told: &Told) {
             "the pool's capacity"
         ),
         Told::Resized { fleet, from, to } => info!(fleet, from, to, "the fleet's target capacity is set"),
-        Told::Waiting { what } => debug!(what, "waiting"),
+        Told::Waiting { what } => debug!(until = what, "waiting"),
         Told::Terminated { fleet, instance } => info!(fleet, %instance, "a machine without a Node is terminated"),
         Told::Cancelled { fleet } => info!(fleet, "the fleet is cancelled"),
     }
