@@ -32,7 +32,7 @@ pub struct PoolCandidates {
     pub room: u32,
     /// What becomes of those that do not go now.
     pub others: Others,
-    /// How hard it is tried: forced, neither pods nor an earlier failure hold a node.
+    /// How hard it is tried: forced, pods do not hold a node.
     pub force: Force,
 }
 

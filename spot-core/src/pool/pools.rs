@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt};
 
 use super::work::{Ended, Going, Work};
 use super::{Outcome, PoolCapacity, Report};
@@ -105,6 +105,6 @@ impl Pools {
             let ended = work(&mut under_way).await;
             under_way.finish(ended).await
         };
-        run::while_leading(&self.ports, work).await.flatten()
+        run::while_leading(&self.ports, work.boxed()).await.flatten()
     }
 }

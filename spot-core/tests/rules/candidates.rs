@@ -138,18 +138,21 @@ fn that_spot_is_exhausted_does_not_hold_a_pool() {
 }
 
 #[test]
+fn what_failed_before_does_not_hold_a_pool_since_a_person_asks_again() {
+    let mut scene = pool_scene(9, Others::Stay);
+    scene.node("p-1").back_off = Some(BackOff { until: noon() + secs(9), count: 1 });
+    assert_eq!(scene.kinds("p-1"), []);
+}
+
+#[test]
 fn everything_else_that_holds_a_node_holds_one_of_a_pool() {
     type Cause = (fn(&mut Scene), ReasonKind);
-    let causes: [Cause; 11] = [
+    let causes: [Cause; 10] = [
         (
             |scene| drop(scene.node("p-1").annotations.insert(key::DO_NOT_DISRUPT.into(), "true".into())),
             ReasonKind::OptedOut,
         ),
         (|scene| scene.node("p-1").readiness = Readiness::NotReady { since: noon() }, ReasonKind::NotReady),
-        (
-            |scene| scene.node("p-1").back_off = Some(BackOff { until: noon() + secs(9), count: 1 }),
-            ReasonKind::BackingOff,
-        ),
         (|scene| scene.run.failed.extend([uid("p-1").to_string()]), ReasonKind::BackingOff),
         (|scene| scene.node("p-1").deleting_since = Some(noon()), ReasonKind::Departing),
         (
