@@ -135,7 +135,7 @@ def specifications(backend, config):
 def check_specifications(backend, specs):
     if not specs:
         raise invalid("A fleet needs at least one launch specification")
-    pools, vpcs = set(), set()
+    pools, vpcs, zones = set(), set(), {}
     for spec in specs:
         if float(spec.get("WeightedCapacity", 1)) <= 0:
             raise invalid("A weighted capacity must be greater than 0")
@@ -153,12 +153,15 @@ def check_specifications(backend, specs):
         if spec.get("SubnetId"):
             subnet = backend.get_subnet(spec["SubnetId"])
             vpcs.add(subnet.vpc_id)
+            zones.setdefault((subnet.vpc_id, subnet.availability_zone), set()).add(subnet.id)
             pool = (spec["InstanceType"], subnet.availability_zone, str(spec.get("Template")))
             if pool in pools:
                 raise invalid(f"The fleet configuration contains duplicate instance pools: {pool[0]} in {pool[1]}")
             pools.add(pool)
     if len(vpcs) > 1:
         raise invalid(f"The subnets of a fleet must belong to one VPC, and belong to {sorted(vpcs)}")
+    if any(len(subnets) > 1 for subnets in zones.values()):
+        raise invalid("A Spot Fleet request can't span different subnets from the same Availability Zone")
 
 
 # --- What moto does otherwise.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::{Value, json};
-use spot_tests::aws::{FleetRequest, Instance, cloud::network, fleet::ROLE};
+use spot_tests::aws::{FleetRequest, Instance, REGION, cloud::network, fleet::ROLE};
 
 use super::{Region, STILL, strings};
 
@@ -165,6 +165,8 @@ async fn what_does_not_exist_or_belong_together_is_refused_and_buys_nothing() {
     let (elsewhere, subnets) = network(&region.aws).await;
     let stranger = security_group(region, &elsewhere, "stranger").await;
     let untrusted = region.aws.create_role("untrusted", "ec2.amazonaws.com").await;
+    let request = json!({"VpcId": region.vpc, "CidrBlock": "10.1.9.0/24", "AvailabilityZone": format!("{REGION}a")});
+    let beside = region.aws.call("ec2", "CreateSubnet", request).await["Subnet"]["SubnetId"].take();
     let first = "/LaunchTemplateConfigs/0/Overrides/0";
     for (path, value, code) in [
         ("/IamFleetRole", json!("arn:aws:iam::123456789012:role/none"), "InvalidSpotFleetRequestConfig"),
@@ -176,6 +178,7 @@ async fn what_does_not_exist_or_belong_together_is_refused_and_buys_nothing() {
         (&format!("{first}/SubnetId"), json!("subnet-0123456789abcdef0"), "InvalidSubnetID.NotFound"),
         (&format!("{first}/SubnetId"), json!(subnets[0]), "InvalidParameter"),
         (&format!("{first}/SubnetId"), json!(region.subnets[1]), "InvalidSpotFleetRequestConfig"),
+        (&format!("{first}/SubnetId"), beside, "InvalidSpotFleetRequestConfig"),
         (&format!("{first}/WeightedCapacity"), json!(0), "InvalidSpotFleetRequestConfig"),
     ] {
         let mut config = pool.config();
