@@ -21,6 +21,8 @@ pub mod key {
     /// Ours: the soft taint of a node whose machine is likelier than others to be taken back; its value is when that was
     /// announced, in seconds.
     pub const REBALANCE: &str = "spot-migrator.io/rebalance-recommended";
+    /// Ours: the label of each node of a pool; its value is the pool.
+    pub const POOL: &str = "spot-migrator.io/pool";
     /// Ours: the opt-out of a node, as label or annotation, value `true`.
     pub const DO_NOT_MIGRATE: &str = "spot-migrator.io/do-not-migrate";
     /// Ours: the opt-out of a pod, as label or annotation, value `true`.

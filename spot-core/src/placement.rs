@@ -114,6 +114,9 @@ trait Site {
 /// A node that is there.
 struct Present<'a, N>(&'a N);
 
+/// Another one like this, which is not there yet: what others put on this one does not count.
+struct Like<'a, N>(&'a N);
+
 impl<N: Node> Site for Present<'_, N> {
     fn name(&self) -> Option<&str> {
         Some(self.0.name())
@@ -124,6 +127,20 @@ impl<N: Node> Site for Present<'_, N> {
     fn all_taints(&self, tolerated: impl Fn(&str, &str, Effect) -> bool) -> bool {
         let mut taints = self.0.taints().iter().filter(|taint| keeps_pods_away(taint));
         taints.all(|taint| tolerated(&taint.key, &taint.value, taint.effect))
+    }
+}
+
+impl<N: Node> Site for Like<'_, N> {
+    fn name(&self) -> Option<&str> {
+        None
+    }
+    fn label(&self, key: &str) -> Option<&str> {
+        self.0
+            .label(key)
+            .filter(|value| !OF_HOSTS.contains(&key) && !OF_ONE_NODE.contains(&key) && *value != self.0.name())
+    }
+    fn all_taints(&self, _tolerated: impl Fn(&str, &str, Effect) -> bool) -> bool {
+        true
     }
 }
 
@@ -204,6 +221,12 @@ impl Terms {
         self.are_met(shape)
     }
 
+    /// Whether another node like this one meets one of them.
+    #[must_use]
+    pub fn met_by_like(&self, node: &impl Node) -> bool {
+        self.are_met(&Like(node))
+    }
+
     /// Whether each of them names a host.
     #[must_use]
     pub fn bind_to_a_host(&self) -> bool {
@@ -252,6 +275,12 @@ impl Needs {
     #[must_use]
     pub fn met_by(&self, node: &impl Node) -> bool {
         self.are_met(&Present(node))
+    }
+
+    /// Whether a pod that needs this could run on another node like this one.
+    #[must_use]
+    pub fn met_by_like(&self, node: &impl Node) -> bool {
+        self.are_met(&Like(node))
     }
 
     /// Whether a pod that needs this could run on a node of this shape.

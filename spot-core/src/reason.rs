@@ -72,7 +72,7 @@ kinds! {
     /// Two budgets protect the same pod, which Kubernetes refuses to evict.
     MultipleBudgets = "multiple_budgets", Lasting, "let only one PodDisruptionBudget select the pod";
     /// No spot node could take a pod.
-    NoSpotPlacement = "no_spot_placement", Lasting, "let the pod's selectors and tolerations match a spot pool, or opt the node out";
+    NoSpotPlacement = "no_spot_placement", Lasting, "let the pod's selectors and tolerations match other nodes: for a migration those of a spot pool (or opt the node out), for work on a pool those that stay or come";
     /// A pod's volume is bound to this host.
     LocalVolume = "local_volume", Lasting, "move the data off the local volume";
     /// A pod needs longer to end than a drain may take.
@@ -151,7 +151,7 @@ pub enum Reason {
     },
     /// The pod, and the budgets that all protect it.
     MultipleBudgets(PodRef, Vec<BudgetRef>),
-    /// The pod that no spot node could take.
+    /// The pod that no node could take: no spot node, or none that stays or comes of a pool's cluster.
     NoSpotPlacement(PodRef),
     /// The pod, and its volume on this host.
     LocalVolume(PodRef, Arc<str>),

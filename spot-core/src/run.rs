@@ -365,6 +365,13 @@ impl<'a> Run<'a> {
         self.doubtful = true;
     }
 
+    /// Has those that failed tried again: what stood in their way may be gone.
+    pub(crate) fn forgive(&mut self) {
+        for (node, _) in self.report.failed.drain(..) {
+            self.facts.failed.remove(node.uid.as_str());
+        }
+    }
+
     /// Whether a person paused us.
     pub(crate) fn is_paused(&self) -> bool {
         self.memory.paused || self.live.view().paused() || self.facts.paused

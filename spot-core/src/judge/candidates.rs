@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::Policy;
+use super::{Policy, Verdict};
 use crate::capacity::Class;
 use crate::claim::{InstanceId, Machine, Owner};
 use crate::cloud::CloudFact;
 use crate::decision::is_control_plane;
 use crate::drain::plan::Force;
-use crate::node::Node;
+use crate::node::{Node, key};
 use crate::reason::{Reason, ReasonKind};
 
 /// Which nodes are looked for.
@@ -43,6 +43,8 @@ pub enum Others {
     Stay,
     /// They go later.
     Go,
+    /// They go later, and more of their like is asked for before: pods that could run on one of them could run there.
+    Follow,
 }
 
 impl PoolCandidates {
@@ -114,11 +116,23 @@ impl Candidates {
         }
     }
 
-    /// Whether a node may have been touched for these: any by a migration, since it does not know what earlier ones did.
-    pub(crate) fn cover(&self, fact: Option<&CloudFact>) -> bool {
+    /// Whether a node may have been touched for these: any of the pool, or any of none, since what earlier processes did
+    /// is not known.
+    pub(crate) fn cover(&self, node: &impl Node) -> bool {
         match self {
-            Self::OnDemand => true,
-            Self::Pool(pool) => pool.weight(fact).is_some(),
+            Self::OnDemand => node.label(key::POOL).is_none(),
+            Self::Pool(pool) => node.label(key::POOL) == Some(pool.pool.as_str()),
+        }
+    }
+
+    /// Whether a node with this verdict goes now or later: those of a pool go when there is room for them.
+    pub(crate) fn let_go(&self, verdict: &Verdict) -> bool {
+        match (self, verdict) {
+            (_, Verdict::Eligible) => true,
+            (Self::Pool(_), Verdict::Refused(reasons)) => {
+                reasons.iter().all(|reason| reason.kind() == ReasonKind::GroupAtMinimum)
+            }
+            (Self::OnDemand, Verdict::Refused(_)) | (_, Verdict::NotACandidate) => false,
         }
     }
 

@@ -104,11 +104,25 @@ impl<'a, N: Node> Judgement<'a, N> {
         remembered.iter()
     }
 
-    /// Where all of this is met: on a node that is there, or on one of a shape that was seen lately.
+    /// Nodes of which more like them are to come.
+    fn followed(&self) -> impl Iterator<Item = &'a N> {
+        let followed = match &self.policy.candidates {
+            Candidates::Pool(pool) if pool.others == Others::Follow => &self.tally.candidates[..],
+            Candidates::OnDemand | Candidates::Pool(_) => &[],
+        };
+        let nodes = self.nodes;
+        followed.iter().filter_map(|(_, at)| nodes.get(*at))
+    }
+
+    /// Where all of this is met: on a node that is there, on one of a shape that was seen lately, or on one that is to come.
     fn fit(&self, needs: Option<&Needs>, zones: &[&Arc<Terms>]) -> Fit {
         let nothing = Needs::default();
         let needs = needs.unwrap_or(&nothing);
         if self.shapes().any(|shape| needs.met_by_shape(shape) && zones.iter().all(|terms| terms.met_by_shape(shape))) {
+            return Fit::Anywhere;
+        }
+        let like = |node: &N| needs.met_by_like(node) && zones.iter().all(|terms| terms.met_by_like(node));
+        if self.followed().any(like) {
             return Fit::Anywhere;
         }
         let meets = |node: &N| needs.met_by(node) && zones.iter().all(|terms| terms.met_by(node));

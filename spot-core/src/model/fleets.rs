@@ -9,7 +9,7 @@ use crate::capacity::Class;
 use crate::claim::InstanceId;
 use crate::cloud::InstanceState;
 use crate::error::{ErrorClass, PortError};
-use crate::node::NodeSnapshot;
+use crate::node::{NodeSnapshot, key};
 use crate::pool::{Fleet as Told, Member, PoolCapacity};
 use crate::ports::{Clock as _, Instant, Write};
 use crate::reason::ReasonKind;
@@ -22,6 +22,9 @@ use super::world::{Event, World, earlier};
 
 /// How old the first of the machines is that a fleet has at the beginning.
 const AGE: Duration = Duration::from_hours(1);
+
+/// The pool of the fleets.
+const POOL: &str = "web";
 
 /// A kind of machine that a fleet buys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -323,6 +326,7 @@ impl World {
         let name = format!("{id}-{}", fleet.launched);
         let mut spec = NodeSpec::new(Class::Spot).named(&name).slots(offer.slots).group(id);
         spec.labels.clone_from(&fleet.spec.labels);
+        spec.labels.push((key::POOL.to_owned(), POOL.to_owned()));
         spec.weight = offer.weight;
         Some(self.new_instance(spec, name.into()))
     }

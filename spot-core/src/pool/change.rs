@@ -34,6 +34,10 @@ impl Work<'_> {
             self.look().await?;
             return Err(self.failed(error));
         }
+        if to < *from {
+            // Of a fleet that lacks something, no node can go.
+            self.run.forgive();
+        }
         self.wanted.insert(id.clone(), to..=to);
         self.tell(Told::Resized { fleet: id.clone(), from: *from, to });
         Ok(())

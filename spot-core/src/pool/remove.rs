@@ -1,6 +1,6 @@
 //! Removes a pool with all that belongs to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::future::FutureExt;
@@ -96,7 +96,7 @@ fn everything(look: &Look) -> Going {
 
 /// Why nothing is to be touched.
 fn held(look: &Look, judged: &[(NodeRef, Verdict)]) -> Option<Outcome> {
-    let mut blocked: Vec<_> = strangers(look, judged).collect();
+    let mut blocked: Vec<_> = strangers(look, &look.weights(), judged).collect();
     for (node, verdict) in judged {
         let Verdict::Refused(reasons) = verdict else { continue };
         if reasons.iter().any(|reason| reason.kind() == ReasonKind::Paused) {
@@ -109,12 +109,15 @@ fn held(look: &Look, judged: &[(NodeRef, Verdict)]) -> Option<Outcome> {
     (!blocked.is_empty()).then_some(Outcome::Blocked(blocked))
 }
 
-/// Nodes of the pool's machines that are never retired.
-fn strangers<'l>(look: &'l Look, judged: &[(NodeRef, Verdict)]) -> impl Iterator<Item = (NodeRef, Reason)> + use<'l> {
+/// Nodes of these machines that are never retired: nobody judged them.
+pub(super) fn strangers<'l>(
+    look: &'l Look,
+    machines: &'l BTreeMap<InstanceId, u32>,
+    judged: &[(NodeRef, Verdict)],
+) -> impl Iterator<Item = (NodeRef, Reason)> + use<'l> {
     let judged: BTreeSet<_> = judged.iter().map(|(node, _)| node.uid.clone()).collect();
     let nodes = look.machines().filter(move |(uid, _)| !judged.contains(uid)).map(|(_, instance)| instance);
-    let members = look.weights();
-    nodes.filter(move |instance| members.contains_key(instance)).filter_map(|instance| look.node(&instance)).map(
+    nodes.filter(move |instance| machines.contains_key(instance)).filter_map(|instance| look.node(&instance)).map(
         |node| {
             let why = if is_control_plane(node) {
                 Reason::Plain(ReasonKind::ControlPlane)

@@ -5,10 +5,13 @@ use std::fmt;
 use futures::future::FutureExt;
 
 use super::look::Look;
+use super::remove::strangers;
 use super::work::{Ended, Going, Step, Work};
 use super::{Fleet, Outcome, Pools, Report};
+use crate::claim::{InstanceId, Owner};
 use crate::error::RunError;
 use crate::judge::Others;
+use crate::node::{Node, Readiness};
 use crate::retire::Purpose;
 use crate::stop::Stop;
 
@@ -37,7 +40,7 @@ pub struct Sides {
 pub struct OldNode {
     /// How much of the pool it is.
     pub weight: u32,
-    /// Whether it takes pods.
+    /// Whether its pods run: its kubelet is ready. That it is cordoned takes nothing away, since it goes anyway.
     pub is_ready: bool,
 }
 
@@ -153,7 +156,7 @@ impl Work<'_> {
             Next::Retire { room } => room,
             Next::Grow(_) | Next::Wait | Next::Done => 0,
         };
-        self.recover(&going(&look, room)).await?;
+        self.recover(&going(&look, terms, room)).await?;
         // Since something was last done, which can't be without end, how long is waited for more to be ready.
         let mut patience = None;
         loop {
@@ -182,14 +185,18 @@ impl Work<'_> {
                     continue;
                 }
                 Next::Retire { room } => {
-                    let going = going(&look, room);
+                    let going = going(&look, terms, room);
                     match self.step(&look, &going).await? {
                         Step::Again => {
                             patience = None;
                             continue;
                         }
-                        // They are gone by now, or the cloud can't name their machines yet.
-                        Step::NoneLeft => (Outcome::NotReady(count), true),
+                        // They are gone by now, or the cloud can't name their machines yet, or they are never retired.
+                        Step::NoneLeft => {
+                            let blocked: Vec<_> = strangers(&look, &going.machines, &[]).collect();
+                            let none = blocked.is_empty();
+                            (if none { Outcome::NotReady(count) } else { Outcome::Blocked(blocked) }, true)
+                        }
                         // What is still to become ready may leave room for others.
                         Step::Nobody => {
                             let outcome = self.stuck(&look, &going, Outcome::NotReady(count));
@@ -216,17 +223,28 @@ fn current(look: &Look) -> Result<&Fleet, Ended> {
 fn sides(look: &Look, new: &Fleet) -> Sides {
     let members = look.old().flat_map(|fleet| &fleet.members).filter(|(instance, _)| look.node(instance).is_some());
     let node =
-        |(instance, member): (&_, &super::Member)| OldNode { weight: member.weight, is_ready: look.is_ready(instance) };
+        |(instance, member): (&_, &super::Member)| OldNode { weight: member.weight, is_ready: runs(look, instance) };
     let ready = look.count([new], 0).ready;
     Sides { old: members.map(node).collect(), new: NewFleet { target: new.target, ready } }
 }
 
-/// The old machines. Those that take no pods need no room.
-fn going(look: &Look, room: u32) -> Going {
+/// Whether the pods of an old machine run, and nobody takes it away: cordoned or not, they are missed when it goes.
+fn runs(look: &Look, instance: &InstanceId) -> bool {
+    look.node(instance).is_some_and(|node| {
+        let claim = node.claim().of(node.uid.as_str());
+        let taken = claim.is_some_and(|claim| claim.owner == Owner::Interruption);
+        node.readiness == Readiness::Ready && node.deleting_since.is_none() && !taken
+    })
+}
+
+/// The old machines. Those whose pods do not run need no room.
+fn going(look: &Look, terms: Terms, room: u32) -> Going {
     let members = look.old().flat_map(|fleet| &fleet.members);
     let machines = members.map(|(instance, member)| {
-        let weight = if look.is_ready(instance) { member.weight } else { 0 };
+        let weight = if runs(look, instance) { member.weight } else { 0 };
         (instance.clone(), weight)
     });
-    Going { machines: machines.collect(), room, others: Others::Go }
+    let grows = look.current().is_some_and(|new| new.target < terms.capacity);
+    let others = if grows { Others::Follow } else { Others::Go };
+    Going { machines: machines.collect(), room, others }
 }

@@ -4,7 +4,6 @@ use futures::future::{self, FutureExt};
 use futures::stream::{self, StreamExt};
 
 use super::{Node, Run};
-use crate::judge::Verdict;
 use crate::node::{NodeRef, NodeSnapshot};
 use crate::ports::{Lane, NodeChange};
 use crate::retire::{Target, record};
@@ -21,11 +20,12 @@ impl Run<'_> {
         }
         let budgets = &self.task.policy.budgets;
         let most = budgets.per_run.unwrap_or(usize::MAX);
+        let candidates = &self.task.policy.candidates;
         let later: Vec<NodeRef> = self
             .judgement(view)
             .verdicts()
             .into_iter()
-            .filter(|(_, verdict)| *verdict == Verdict::Eligible)
+            .filter(|(_, verdict)| candidates.let_go(verdict))
             .take(most)
             .filter(|(node, _)| first.iter().all(|target| target.node.uid != node.uid))
             .map(|(node, _)| node.reference())
@@ -34,11 +34,10 @@ impl Run<'_> {
         self.rewrite_all(later, |node| record::softening(node, now)).await;
     }
 
-    /// Takes the soft taint off every node that has it, a pool's work off those of the pool.
+    /// Takes the soft taint off every node that has it: a pool's work off those of the pool, a migration off all others.
     pub(crate) async fn harden(&self) {
         let candidates = &self.task.policy.candidates;
-        let ours = |node: &Node| candidates.cover(self.cloud.of(node.uid.as_str()));
-        let soft = |node: &&Node| node.taints.iter().any(record::is_leaving) && ours(node);
+        let soft = |node: &&Node| node.taints.iter().any(record::is_leaving) && candidates.cover(*node);
         let nodes = self.live.view().nodes().iter().filter(soft).map(|node| node.reference()).collect();
         self.rewrite_all(nodes, record::hardening).await;
     }

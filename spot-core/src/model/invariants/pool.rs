@@ -1,7 +1,7 @@
 //! What must hold of a pool's fleets.
 
-use crate::node::{NodeSnapshot, Readiness};
-use crate::ports::NodeChange;
+use crate::node::{Node, NodeSnapshot, Readiness};
+use crate::ports::{Edit, NodeChange};
 
 use super::super::fleets::{FleetChange, Why};
 use super::super::record::{Answer, Call, CallRecord};
@@ -72,14 +72,21 @@ pub(super) fn is_fleet(world: &World, group: &str) -> bool {
 
 /// How much of the pool takes pods.
 fn ready(world: &World) -> u32 {
-    let takes_pods = |node: &NodeSnapshot| node.readiness == Readiness::Ready && !node.unschedulable;
-    let ready = world.members().filter(|(.., node)| node.is_some_and(takes_pods));
+    let ready = world.members().filter(|(_, fleet, _, node)| node.is_some_and(|node| counts(world, fleet, node)));
     ready.map(|(_, _, weight, _)| weight).sum()
+}
+
+/// Whether a node of that fleet would be missed: what is cordoned where all is to go anyway runs its pods all the same.
+fn counts(world: &World, fleet: &str, node: &NodeSnapshot) -> bool {
+    let is_old = || world.fleets().iter().any(|told| told.id == fleet && !told.is_current);
+    node.readiness == Readiness::Ready
+        && node.claim().of(node.uid.as_str()).is_none()
+        && (!node.unschedulable || is_old())
 }
 
 /// Whether a write took a ready node away from pods.
 fn takes_away(world: &World, uid: &str, change: &NodeChange) -> bool {
     let before = world.replaced().filter(|before| before.uid.as_str() == uid);
-    change.unschedulable == Some(true)
-        && before.is_some_and(|before| !before.unschedulable && before.readiness == Readiness::Ready)
+    let fleet = world.group_of_uid(uid).unwrap_or_default();
+    change.mark == Edit::Set(()) && before.is_some_and(|before| counts(world, fleet, before))
 }
