@@ -10,7 +10,7 @@ mod load_balancer;
 pub(crate) mod maintain;
 mod nodeless;
 mod survey;
-mod terminate;
+pub(crate) mod terminate;
 mod together;
 
 use std::collections::{BTreeMap, BTreeSet};
