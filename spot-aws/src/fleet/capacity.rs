@@ -19,11 +19,10 @@ use crate::action::Action;
 use crate::client::once;
 use crate::error::CallError;
 use crate::provider::maintain::{self, Target};
+use crate::provider::terminate::STALE;
 
 /// How often a fleet is looked at that can't be changed now, or whose change is not told of yet.
 const LOOK: Duration = Duration::from_secs(2);
-/// How long a target may be told that it no longer has, or does not have yet: after that, it is somebody else's.
-const STALE: Duration = Duration::from_secs(20);
 
 #[async_trait]
 impl PoolCapacity for NodePool {

@@ -9,7 +9,7 @@ use spot_core::ports::Instant;
 
 use super::difference::{Existing, ExistingFleet, ExistingTemplate, ExistingVersion};
 use super::node_pool::NodePool;
-use super::request::{Machine, Request, name_of_role};
+use super::request::{Machine, Request, last_of};
 use super::sdk::whole;
 use super::tags::{OWNED, tag};
 use crate::action::Action;
@@ -108,7 +108,7 @@ impl NodePool {
     /// EC2 tells the ARN of a role, where the pool may have its name, or the ARN of the time before.
     fn with_role_as_written(&self, told: Request) -> Request {
         let own = &self.pool.fleet_role;
-        let is_same = name_of_role(&told.fleet_role) == name_of_role(own);
+        let is_same = last_of(&told.fleet_role) == last_of(own);
         let fleet_role = if is_same { own.clone() } else { told.fleet_role };
         Request { fleet_role, ..told }
     }

@@ -238,10 +238,13 @@ impl Pool {
     pub fn hash(&self) -> String {
         // The AMI's own name of its root device follows from the AMI.
         let device = self.root_volume.device.as_deref().unwrap_or_default();
-        let (versions, launches) = render(self, device, "");
+        let (mut versions, launches) = render(self, device, "");
         let mut request = request(self, launches, tags::own(self, ""));
-        // A role's name and its ARN mean the same.
-        name_of_role(&self.fleet_role).clone_into(&mut request.fleet_role);
+        // A name and the ARN that ends with it mean the same.
+        last_of(&self.fleet_role).clone_into(&mut request.fleet_role);
+        for version in &mut versions {
+            last_of(&self.instance_profile).clone_into(&mut version.machine.instance_profile);
+        }
         let asked = (versions, request);
         // Texts, numbers and maps of texts are JSON without fail.
         let rendered = serde_json::to_string(&asked).unwrap_or_else(|error| error.to_string());
@@ -301,9 +304,9 @@ pub(super) fn price(price: &str) -> String {
     }
 }
 
-/// The name of a role, which its ARN ends with.
-pub(super) fn name_of_role(role: &str) -> &str {
-    role.rsplit('/').next().unwrap_or(role)
+/// The name of a role or a profile, which its ARN ends with.
+pub(super) fn last_of(arn: &str) -> &str {
+    arn.rsplit('/').next().unwrap_or(arn)
 }
 
 fn request(pool: &Pool, launches: Vec<Launches>, tags: BTreeMap<String, String>) -> Request {

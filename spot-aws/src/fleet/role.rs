@@ -15,7 +15,7 @@ use serde::Serialize;
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::ports::{Instant, Write};
 
-use super::request::name_of_role;
+use super::request::last_of;
 use crate::action::Action;
 use crate::client::Api;
 use crate::error::{CallError, Kind};
@@ -140,7 +140,7 @@ impl Roles {
     }
 
     fn name(&self) -> &str {
-        name_of_role(&self.fleet_role)
+        last_of(&self.fleet_role)
     }
 
     fn assert_possible(missing: &[Missing]) -> Result<(), PortError> {

@@ -48,6 +48,8 @@ const UNSURE: Duration = Duration::from_secs(5);
 /// How late a group may tell that it was asked: describes were seen to be half a minute behind. Sooner, a request whose
 /// answer was lost is not made again, as each lowers the group's desired capacity once more.
 const LATE: Duration = Duration::from_mins(1);
+/// How long a fleet's target may be told that it no longer has, or does not have yet: after that, it is somebody else's.
+pub(crate) const STALE: Duration = Duration::from_secs(20);
 /// The state of a member that its group does not count.
 const STANDBY: &str = "Standby";
 

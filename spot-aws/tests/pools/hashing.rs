@@ -122,6 +122,9 @@ fn what_means_the_same_in_other_words_does_not_change_it() {
     let name = full().fleet_role;
     let arn = format!("arn:aws:iam::123456789012:role/fleets/{name}");
     assert_eq!(with(&arn, "0.05"), full().hash(), "a role by its ARN");
+    let mut profile = full();
+    profile.instance_profile = format!("arn:aws:iam::123456789012:instance-profile/{}", profile.instance_profile);
+    assert_eq!(profile.hash(), full().hash(), "a profile by its ARN");
     for price in ["0.050", "00.05", "0.0500"] {
         assert_eq!(with(&name, price), full().hash(), "{price}");
     }

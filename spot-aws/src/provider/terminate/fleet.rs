@@ -13,7 +13,7 @@ use spot_core::error::{ErrorClass, PortError};
 use spot_core::node::{Node, NodeSnapshot};
 use spot_core::ports::{Instant, Write};
 
-use super::{LATE, MODIFYING, Next, Terminated};
+use super::{LATE, MODIFYING, Next, STALE, Terminated};
 use crate::action::Action;
 use crate::client::once;
 use crate::error::CallError;
@@ -193,6 +193,7 @@ impl Aws {
 
     async fn restore(&self, lowered: &Lowered, write: &Write) -> Result<(), PortError> {
         let Lowered { fleet: before, target, .. } = lowered;
+        let stale = self.api.clock.instant() + STALE;
         loop {
             let ids = [before.id.clone()].into();
             let answer = match &before.id {
@@ -205,7 +206,11 @@ impl Aws {
             let error = if !fleet.is_settled() {
                 busy()
             } else if fleet.target != *target && fleet.target != before.target {
-                return Err(gone());
+                let error = gone();
+                if self.api.clock.instant() >= stale {
+                    return Err(error);
+                }
+                error
             } else {
                 match self.set_target(&before.id, before.target, before.spares, write).await? {
                     Ok(_) => return Ok(()),
