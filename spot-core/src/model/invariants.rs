@@ -244,7 +244,11 @@ impl Checker {
         let before = world.replaced().filter(|before| before.uid == node.uid).unwrap_or(after);
         let (had, has) = (claim_of(before), claim_of(after));
         match (had, has) {
-            (_, Some(claim)) if claim.owner == Owner::Interruption => self.seized(world, record, node, claim),
+            (_, Some(claim)) if claim.owner == Owner::Interruption => {
+                if let Edit::Set(_) = change.claim {
+                    self.seized(world, record, node, claim);
+                }
+            }
             (None, Some(claim)) => {
                 self.claimed(world, number, node, before, claim);
                 let pressed = self

@@ -11,6 +11,7 @@
 mod leftovers;
 mod remove;
 mod roll;
+mod roll_others;
 mod roll_plan;
 mod roll_troubles;
 mod scale;

@@ -206,16 +206,17 @@ fn a_node_that_may_not_go_holds_none_of_the_others_up() {
 
 #[test]
 fn an_old_machine_that_is_taken_back_is_not_replaced_by_another_old_one() {
-    let model = builder().build();
-    model.with(|world| world.later(2 * MINUTE, |world| world.terminate_machine("old-3")));
-    let mut report = ask(&model, &settings(), Ask::Roll(TERMS));
-    if report.outcome == Outcome::Failed {
-        // In the middle of another's deletion: that one stays for now, since its fleet was launching.
-        model.run_until(model.with(|world| world.now()) + 120 * MINUTE).unwrap();
-        report = ask(&model, &settings(), Ask::Roll(TERMS));
+    let mut refused = 0;
+    for moment in 0..40 {
+        let model = builder().build();
+        model.with(|world| world.later(moment * MINUTE / 4, |world| world.terminate_machine("old-3")));
+        let (report, told) = ask_and_hear(&model, Ask::Roll(TERMS));
+        assert_eq!((&report.outcome, &report.failed[..]), (&Outcome::Done, &[][..]), "{moment}: {report:?}");
+        assert_eq!((fleets(&model)["old"], fleets(&model)["new"].0), ((0, 0, true), 6), "{moment}");
+        let lowered = |told: &Told| matches!(told, Told::Resized { fleet, .. } if fleet == "old");
+        refused += usize::from(told.iter().any(lowered));
     }
-    assert_eq!(report.outcome, Outcome::Done, "{report:?}");
-    assert_eq!((fleets(&model)["old"], fleets(&model)["new"].0), ((0, 0, true), 6));
+    assert!(refused > 0, "it was taken back in the middle of it");
 }
 
 #[test]

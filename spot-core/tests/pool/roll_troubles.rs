@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use spot_core::claim::{Claim, ClaimStep, Machine, Owner};
 use spot_core::error::{ErrorClass, RunError};
 use spot_core::model::fault::Fault;
 use spot_core::model::{Call, Ended, Executor, Fact, FleetSpec, Halt, Invariants, Limits, Model, Offer};
 use spot_core::model::{PoolLimits, Process, Why, World, WorldBuilder};
-use spot_core::node::{Effect, Taint, key};
+use spot_core::node::{ClaimAnnotation, Effect, Taint, key};
 use spot_core::pool::roll::Terms;
 use spot_core::pool::{Outcome, Pools};
 use spot_core::ports::Silent;
@@ -34,7 +35,9 @@ enum Trouble {
     NewMachineTakenBack,
     OldFleetChanged,
     NewFleetChanged,
+    Cordoned,
     Uncordoned,
+    Interrupted,
     OptedOut,
     ForeignTaint,
     KubeletRestarts,
@@ -42,7 +45,7 @@ enum Trouble {
     Paused,
 }
 
-const TROUBLES: [Trouble; 18] = [
+const TROUBLES: [Trouble; 20] = [
     Trouble::Fails(ErrorClass::Transient),
     Trouble::Fails(ErrorClass::Timeout),
     Trouble::Fails(ErrorClass::Denied),
@@ -55,7 +58,9 @@ const TROUBLES: [Trouble; 18] = [
     Trouble::NewMachineTakenBack,
     Trouble::OldFleetChanged,
     Trouble::NewFleetChanged,
+    Trouble::Cordoned,
     Trouble::Uncordoned,
+    Trouble::Interrupted,
     Trouble::OptedOut,
     Trouble::ForeignTaint,
     Trouble::KubeletRestarts,
@@ -76,6 +81,8 @@ impl Trouble {
             Self::NewMachineTakenBack => before(|world| world.terminate_machine("new-1")),
             Self::OldFleetChanged => before(|world| world.set_target("old", 8)),
             Self::NewFleetChanged => before(|world| world.set_target("new", 7)),
+            Self::Cordoned => before(|world| world.cordon("old-2", true)),
+            Self::Interrupted => before(interrupt),
             Self::Uncordoned => before(|world| world.cordon("old-2", false)),
             Self::OptedOut => before(|world| world.annotate_node("old-2", key::DO_NOT_MIGRATE, Some("true"))),
             Self::ForeignTaint => {
@@ -97,7 +104,7 @@ impl Trouble {
         let limits = limits(terms);
         let pool = match self {
             // the one in its place may be heavier
-            Self::OldMachineTakenBack => PoolLimits::default(),
+            Self::OldMachineTakenBack | Self::Interrupted => PoolLimits::default(),
             Self::NewMachineTakenBack | Self::KubeletRestarts => PoolLimits { floor: 0, ready: 0, ..limits.pool },
             Self::OldFleetChanged | Self::NewFleetChanged => PoolLimits { most: u32::MAX, ..limits.pool },
             Self::Fails(_)
@@ -105,6 +112,7 @@ impl Trouble {
             | Self::AnswerLost
             | Self::KilledBefore
             | Self::KilledAfter
+            | Self::Cordoned
             | Self::Uncordoned
             | Self::OptedOut
             | Self::ForeignTaint
@@ -112,6 +120,29 @@ impl Trouble {
             | Self::Paused => limits.pool,
         };
         Limits { pool, ..limits }
+    }
+}
+
+/// The machine of an old node is taken back in two minutes, and its pods are moved by whoever was told.
+fn interrupt(world: &mut World) {
+    if let (Some(node), Some(machine)) = (world.node("old-2").cloned(), world.machine_of("old-2")) {
+        let claim = Claim {
+            owner: Owner::Interruption,
+            node: node.uid.clone(),
+            machine: Machine::Instance(machine),
+            boot_id: node.boot_id.clone(),
+            step: ClaimStep::Draining,
+            cordoned: !node.unschedulable,
+            taint: None,
+            since: world.wall(),
+            own_pod_left: false,
+            restored: false,
+            until: None,
+            fleet_before: None,
+        };
+        world.cordon("old-2", true);
+        world.set_claim("old-2", ClaimAnnotation::Valid(claim.into()));
+        world.later(Duration::from_mins(2), |world| world.terminate_machine("old-2"));
     }
 }
 
@@ -177,7 +208,7 @@ fn one_trouble_at_every_call(troubles: &[Trouble]) {
             assert_eq!((outcome, old), (Outcome::Done, (0, 0, true)), "{what}");
             assert!(new.0 >= 6 && new.1 >= new.0, "{what}: {new:?}");
             // A machine in place of another may be more than was missing, which is not lowered for.
-            if !matches!(trouble, Trouble::OldMachineTakenBack | Trouble::OldFleetChanged) {
+            if !matches!(trouble, Trouble::OldMachineTakenBack | Trouble::OldFleetChanged | Trouble::Interrupted) {
                 let (fell, went) = gone(&model);
                 assert_eq!(fell, went, "{what}");
             }
@@ -321,10 +352,12 @@ proptest! {
             .daemon_set("agent")
             .build();
         let terms = Terms { capacity, surge, unavailable: unavailable.min(capacity) };
-        // What others do is not our doing.
-        let alone = troubles.iter().all(|(trouble, _)| TROUBLES[..8].contains(trouble));
         let ours = PoolLimits { floor: 0, most: (capacity + surge).max(there + more) + 2, ..limits(&terms).pool };
-        let pool = if alone { ours } else { PoolLimits::default() };
+        let pool = troubles.iter().fold(ours, |ours, (trouble, _)| {
+            let PoolLimits { floor, ready, most } = trouble.limits(&terms).pool;
+            let most = if most == u32::MAX { most } else { ours.most };
+            PoolLimits { floor: floor.min(ours.floor), ready: ready.min(ours.ready), most }
+        });
         let invariants = Invariants::watch(&model, Limits { nodes_at_once: at_once, pool, ..Limits::default() });
         model.with(|world| {
             for (trouble, call) in &troubles {

@@ -12,7 +12,7 @@ use spot_core::drain::plan::Force;
 use spot_core::judge::{Candidates, Others, PoolCandidates, Verdict};
 use spot_core::memory::{Exhaustion, Memory};
 use spot_core::node::{ClaimAnnotation, Readiness, key};
-use spot_core::placement::{Needs, Shape};
+use spot_core::placement::{HOSTNAME, Needs, Shape};
 use spot_core::pod::PodSnapshot;
 use spot_core::reason::{Reason, ReasonKind};
 use spot_core::selector::Requirement;
@@ -266,6 +266,24 @@ fn nothing_is_known_of_where_pods_may_go_where_no_other_node_stays() {
         scene.memory.shapes = vec![Shape::of(&seen, seen.labels.iter())];
         assert_eq!(scene.kinds("p-1"), [], "{others:?}: and a shape that was seen does not come for a pool");
     }
+}
+
+#[test]
+fn pods_fit_on_what_follows_a_node_unless_they_want_its_very_host() {
+    let mut scene = pool_scene(9, Others::Follow);
+    for (name, value) in [("p-1", "ssd"), ("p-2", "hdd")] {
+        let labels = [("disk", value), (HOSTNAME, name)].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        scene.node(name).labels.extend(labels);
+        scene.node(name).unschedulable = true;
+    }
+    scene.pod(needing("db", "p-1", "disk=ssd"));
+    assert_eq!(scene.kinds("p-1"), [], "more of its like comes, though no other does");
+    scene.pod(needing("cache", "p-2", "disk=nvme"));
+    assert_eq!(scene.kinds("p-2"), [ReasonKind::NoSpotPlacement], "none of the pool has that");
+    scene.pod(needing("local", "p-1", &format!("{HOSTNAME}=p-1")));
+    assert_eq!(scene.kinds("p-1"), [ReasonKind::NoSpotPlacement], "none that comes is this host");
+    pool(&mut scene).others = Others::Go;
+    assert_eq!(scene.kinds("p-1"), [ReasonKind::NoSpotPlacement; 2], "nothing comes");
 }
 
 /// Pools of up to seven nodes, some of them held.
