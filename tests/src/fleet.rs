@@ -3,6 +3,7 @@
 use std::{
     path::PathBuf,
     process::{Command, Stdio},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -156,7 +157,9 @@ impl SpotFleet {
     }
 
     fn running(&self, command: &str, mut process: Command) -> Running {
-        let name = format!("spot-fleet-{command}");
+        static STARTED: AtomicU64 = AtomicU64::new(1);
+        // A log of its own: what an earlier command printed must not pass for what this one says.
+        let name = format!("spot-fleet-{command}-{}", STARTED.fetch_add(1, Ordering::Relaxed));
         Running::new(Process::start(&name, &mut process, &self.folder).shown_whole(), String::new())
     }
 

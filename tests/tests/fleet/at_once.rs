@@ -3,11 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::json;
+use spot_tests::{Workload, wait::until};
 
-use super::{COMMAND, Scene, assert_fell_by_what_went, weights};
-
-/// Long enough that nothing moves on while a test looks.
-const STILL: Duration = Duration::from_hours(1);
+use super::{COMMAND, STILL, Scene, assert_fell_by_what_went, on_the_pool, weights};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_scale_is_refused_while_the_first_one_works_and_the_first_one_ends_as_if_alone() {
@@ -45,4 +43,40 @@ async fn a_fleet_that_somebody_else_is_changing_is_waited_for() {
     scene.cloud.aws().pace(Duration::from_secs(1)).await;
     scale.ended(COMMAND).await.assert_code(0);
     assert_eq!((scene.only_fleet().await.target, weights(&scene.machines().await)), (3, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_somebody_else_raises_in_the_middle_of_a_scale_is_left_so_and_the_scale_says_whose_it_is() {
+    let scene = Scene::start(json!({})).await;
+    scene.created().await;
+    // A drain that lasts.
+    let web = on_the_pool(Workload::deployment("web", 6)).max_unavailable(1).stop_after("5s");
+    scene.world.run(std::slice::from_ref(&web)).await;
+    let witness = scene.world.witness().await;
+    let (fleet, calls) = (scene.only_fleet().await, scene.calls().await.len());
+    let scale = scene.fleet.start("scale", &["--to", "2"]);
+    until("a node to be cordoned", COMMAND, || async {
+        if witness.cordoned().is_empty() { Err(scale.process().output()) } else { Ok(()) }
+    })
+    .await;
+    // As Application Auto Scaling does it.
+    let change = json!({"SpotFleetRequestId": fleet.id, "TargetCapacity": 9});
+    scene.cloud.aws().call("ec2", "ModifySpotFleetRequest", change).await;
+    let ended = scale.ended(COMMAND).await;
+    ended.assert_code(1);
+    let told = |line: &str| line.contains(&fleet.id) && line.contains("somebody else");
+    assert!(ended.output.lines().any(told), "{}", ended.output);
+
+    // What it had begun is done, and counts; nothing else is taken from what the other one wants.
+    let (now, all) = (scene.only_fleet().await, scene.cloud.instances().await);
+    let went = weights(all.values().filter(|machine| !machine.is_running()));
+    assert_eq!(now.target, 9 - went, "{}", ended.output);
+    assert!(went <= 3, "at most the node that it was about to retire: {went}");
+    assert_fell_by_what_went(&scene.calls().await[calls..], &all, &BTreeMap::from([(fleet.id.clone(), 9)]));
+    scene.launched(now.target).await;
+    let to = now.target.to_string();
+    scene.fleet.run("scale", &["--to", &to], COMMAND).await.assert_code(0);
+    assert_eq!(scene.only_fleet().await.target, now.target);
+    witness.caught_up().await;
+    witness.assert_budget_kept(&web);
 }

@@ -10,7 +10,9 @@ mod at_once;
 mod input;
 mod killed;
 mod life;
+mod migration;
 mod refusals;
+mod status;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -24,6 +26,9 @@ use spot_tests::{
 
 /// How long a command may take.
 const COMMAND: Duration = Duration::from_mins(5);
+
+/// Long enough that nothing moves on while a test looks.
+const STILL: Duration = Duration::from_hours(1);
 
 /// The tag by which an instance names its fleet.
 const MEMBER_OF: &str = "aws:ec2spot:fleet-request-id";
@@ -54,6 +59,16 @@ impl Scene {
     /// Creates the pool, and waits until AWS, cluster and load balancers agree.
     async fn created(&self) {
         self.fleet.run("create", &[], COMMAND).await.assert_code(0);
+        self.cloud.settled(&self.world).await;
+    }
+
+    /// Waits until the fleets have `units` at least, and AWS and cluster agree.
+    async fn launched(&self, units: u64) {
+        until("the units to be launched", PATIENCE, || async {
+            let there = weights(&self.machines().await);
+            if there >= units { Ok(()) } else { Err(format!("{there} of {units}")) }
+        })
+        .await;
         self.cloud.settled(&self.world).await;
     }
 
