@@ -21,13 +21,14 @@ pub(crate) fn report(outcome: Outcome) -> Report {
 }
 
 #[cfg(feature = "aws")]
-pub(crate) use self::pool::{at, fleet, member, pool_file};
+pub(crate) use self::pool::{at, fleet, member, pool_file, pool_report};
 
 /// Of pools.
 #[cfg(feature = "aws")]
 mod pool {
     use jiff::Timestamp;
     use spot_aws::fleet::{ExistingFleet, PoolMember};
+    use spot_core::pool::{Outcome, Report};
 
     use crate::pool::PoolFile;
 
@@ -40,6 +41,11 @@ mod pool {
         let path = folder.path().join("pool.yaml");
         std::fs::write(&path, text).unwrap_or_else(|error| panic!("{error}"));
         PoolFile::read(&path).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The report of work on a pool that did nothing and ended like this.
+    pub(crate) fn pool_report(outcome: Outcome) -> Report {
+        Report { outcome, retired: vec![], failed: vec![], undone: vec![], departing: vec![], evictions: 0 }
     }
 
     /// A moment.
@@ -56,6 +62,7 @@ mod pool {
             hash: hash.to_owned(),
             target,
             fulfilled,
+            lightest: Some(1),
             capacity: None,
             created: at(),
             has_ended: false,

@@ -44,6 +44,11 @@ pub(super) async fn asked(question: &str, given: bool, stop: &Stop) -> Result<bo
     }
 }
 
+/// Nobody agreed: whoever goes on as if it were done would be wrong. `undone` says what was not.
+pub(super) fn refused(undone: &str) -> Fault {
+    Fault::failed(anyhow!("nobody agreed: {undone}"))
+}
+
 fn is_yes(answer: &str) -> bool {
     ["y", "yes"].iter().any(|yes| answer.trim().eq_ignore_ascii_case(yes))
 }
@@ -51,6 +56,13 @@ fn is_yes(answer: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nobody_agreed_to_is_no_orderly_end() {
+        let refused = refused("nothing was touched");
+        assert_eq!(refused.exit.code(), 1);
+        assert!(refused.error.to_string().contains("nothing was touched"), "{}", refused.error);
+    }
 
     #[test]
     fn only_a_yes_is_one() {

@@ -15,7 +15,8 @@ use tracing::debug;
 
 use super::cli::{Arguments, CreateArgs};
 use super::plan;
-use super::work::{Cloud, Held, Task, Work, finished, settings, until_told};
+use super::report::exit_of_whole;
+use super::work::{Cloud, Held, Task, Work, settings, told, until_told};
 use crate::cli::Environment;
 use crate::exit::{Exit, Fault};
 use crate::output;
@@ -27,6 +28,9 @@ use crate::settings::Own;
 const LISTEN: Duration = Duration::from_secs(10);
 /// How old may be what a fleet said, where it was created before.
 const LOOK_BACK: Duration = Duration::from_mins(10);
+
+/// What is short of the pool's creation. The fleet is asked for by then, and goes on.
+const NOT_READY: &str = "the fleet is there, and not all of its nodes were seen to be Ready";
 
 /// Creates the pool.
 pub(super) fn create(args: &CreateArgs, arguments: &Arguments, environment: &Environment) -> Result<Exit, Fault> {
@@ -82,7 +86,8 @@ async fn created(
         report = held.pools.await_ready(wanted, &work.stop) => report.map_err(fault)?,
         never = fleet.listen() => match never {},
     };
-    let ended = finished(work, &report, false);
+    told(work, &report)?;
+    let ended = exit_of_whole(&report, NOT_READY);
     match report.outcome {
         Outcome::NotReady(_) => ended.map_err(|fault| fleet.because(fault)),
         _ => ended,
@@ -202,10 +207,33 @@ impl Listened<'_> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use spot_aws::fleet::{ExistingTemplate, ExistingVersion, Version};
+    use spot_core::pool::Count;
 
     use super::*;
-    use crate::sample::{fleet, pool_file};
+    use crate::sample::{fleet, pool_file, pool_report};
+
+    #[rstest]
+    #[case::done(Outcome::Done, 0, "")]
+    #[case::stopped(Outcome::Stopped, 1, "told to stop")]
+    #[case::paused(Outcome::Paused, 1, "spot-migrator resume")]
+    #[case::not_settled(Outcome::NotSettled("pod a/b".to_owned()), 1, NOT_READY)]
+    #[case::blocked(Outcome::Blocked(vec![]), 1, NOT_READY)]
+    #[case::a_remainder(Outcome::Remainder(1), 1, NOT_READY)]
+    #[case::not_ready(Outcome::NotReady(Count::default()), 1, "again")]
+    #[case::changed(Outcome::Changed("it wants 5".to_owned()), 1, "it wants 5")]
+    #[case::failed(Outcome::Failed, 1, "again")]
+    #[case::refused(Outcome::Refused("no".to_owned()), 1, "no")]
+    fn only_a_pool_whose_nodes_are_ready_ends_orderly(#[case] outcome: Outcome, #[case] code: u8, #[case] said: &str) {
+        match exit_of_whole(&pool_report(outcome), NOT_READY) {
+            Ok(exit) => assert_eq!(exit.code(), code),
+            Err(fault) => {
+                assert_eq!(fault.exit.code(), code);
+                assert!(fault.error.to_string().contains(said), "{}", fault.error);
+            }
+        }
+    }
 
     fn template(launch: &Launch) -> ExistingTemplate {
         let version = |version: &Version| ExistingVersion {

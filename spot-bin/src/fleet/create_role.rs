@@ -33,8 +33,7 @@ pub(super) fn create_role(
             return Err(Fault::failed(anyhow!("{one}; nothing was created")));
         }
         if !consent::asked("Do that?", args.yes, &work.stop).await? {
-            output::result("nothing was created\n")?;
-            return Ok(Exit::Orderly);
+            return Err(consent::refused("nothing was created"));
         }
         work.begin();
         let made = roles.create(&work.permit()).await.context("can't create the roles")?;

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, anyhow};
 use spot_aws::fleet::Existing;
-use spot_core::pool::Outcome;
+use spot_core::pool::{Outcome, Report};
 
 use super::cli::{Arguments, DeleteArgs};
 use super::consent;
 use super::create::existing;
-use super::work::{Held, Task, finished, settings, until_told};
+use super::report::exit_of_whole;
+use super::work::{Held, Task, settings, told, until_told};
 use crate::cli::Environment;
 use crate::exit::{Exit, Fault};
 use crate::output;
@@ -29,26 +30,16 @@ pub(super) fn delete(args: &DeleteArgs, arguments: &Arguments, environment: &Env
             return Ok(Exit::Orderly);
         };
         if !consent::asked(&question, args.yes, &work.stop).await? {
-            output::result("nothing was touched\n")?;
-            return Ok(Exit::Orderly);
+            return Err(consent::refused("the pool was not deleted, and nothing was touched"));
         }
         let deleted = async |held: &Held| {
             let report = held.pools.remove(args.force, &work.stop).await.map_err(fault)?;
+            told(work, &report)?;
             if report.outcome == Outcome::Done {
                 let nothing = BTreeSet::new();
                 cloud.pool.clean_up(&nothing, &held.permit()).await.context("can't delete the launch template")?;
             }
-            let exit = finished(work, &report, false)?;
-            match report.outcome {
-                // Whoever goes on as if the pool were gone would lose what is on it.
-                Outcome::Blocked(_) => {
-                    let or = if args.force.is_none() { ", or delete their pods with --force" } else { "" };
-                    Err(Fault::failed(anyhow!(
-                        "the pool was not deleted, for nodes may not go; nothing was touched: see to what is above{or}"
-                    )))
-                }
-                _ => Ok(exit),
-            }
+            exit(&report, args.force.is_some())
         };
         let mut settings = settings(&file, &Own::of(environment));
         settings.floor = 0;
@@ -56,6 +47,20 @@ pub(super) fn delete(args: &DeleteArgs, arguments: &Arguments, environment: &Env
         let task = Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods };
         work.holding(task, deleted).await
     })
+}
+
+/// How it ends: whoever goes on as if the pool were gone would lose what is on it.
+fn exit(report: &Report, forced: bool) -> Result<Exit, Fault> {
+    match report.outcome {
+        Outcome::Blocked(_) if report.failed.is_empty() => {
+            let untouched = if report.retired.is_empty() { "; nothing was touched" } else { "" };
+            let or = if forced { "" } else { ", or delete their pods with --force" };
+            Err(Fault::failed(anyhow!(
+                "the pool was not deleted, for nodes may not go{untouched}: see to what is above{or}"
+            )))
+        }
+        _ => exit_of_whole(report, "the pool was not deleted"),
+    }
 }
 
 /// What is asked before anything goes; none: nothing is there.
@@ -72,10 +77,42 @@ fn question(existing: &Existing, file: &PoolFile) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
     use spot_aws::fleet::{ExistingFleet, ExistingTemplate};
+    use spot_core::pool::Count;
 
     use super::*;
-    use crate::sample::{fleet, pool_file};
+    use crate::sample::{fleet, node, pool_file, pool_report};
+
+    #[rstest]
+    #[case::done(Outcome::Done, 0, "")]
+    #[case::blocked(Outcome::Blocked(vec![]), 1, "--force")]
+    #[case::paused(Outcome::Paused, 1, "spot-migrator resume")]
+    #[case::stopped(Outcome::Stopped, 1, "told to stop")]
+    #[case::not_settled(Outcome::NotSettled("pod a/b".to_owned()), 1, "the pool was not deleted")]
+    #[case::a_remainder(Outcome::Remainder(1), 1, "the pool was not deleted")]
+    #[case::not_ready(Outcome::NotReady(Count::default()), 1, "again")]
+    #[case::changed(Outcome::Changed("it wants 5".to_owned()), 1, "it wants 5")]
+    #[case::failed(Outcome::Failed, 1, "again")]
+    #[case::refused(Outcome::Refused("no".to_owned()), 1, "nothing was touched")]
+    fn only_a_pool_that_is_gone_ends_orderly(#[case] outcome: Outcome, #[case] code: u8, #[case] said: &str) {
+        match exit(&pool_report(outcome), false) {
+            Ok(exit) => assert_eq!(exit.code(), code),
+            Err(fault) => {
+                assert_eq!(fault.exit.code(), code);
+                assert!(fault.error.to_string().contains(said), "{}", fault.error);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_retired_before_something_was_in_the_way_is_not_said_to_be_untouched() {
+        let blocked = pool_report(Outcome::Blocked(vec![]));
+        let said = |report: &Report| exit(report, true).expect_err("it was not deleted").error.to_string();
+        assert!(said(&blocked).contains("nothing was touched"), "{}", said(&blocked));
+        let halfway = Report { retired: vec![node()], ..blocked };
+        assert!(!said(&halfway).contains("nothing was touched"), "{}", said(&halfway));
+    }
 
     #[test]
     fn it_is_asked_about_everything_that_would_go_and_only_if_something_would() {

@@ -117,6 +117,24 @@ pub(super) fn exit(report: &Report, detailed: bool) -> Result<Exit, Fault> {
     }
 }
 
+/// How a command ends that is of use only as a whole: whoever goes on as if it were done would lose what is on the pool, or
+/// miss it. `short` says what is not as it was asked for.
+///
+/// # Errors
+/// When it was not done, for whatever reason: why, and the remedy.
+pub(super) fn exit_of_whole(report: &Report, short: &str) -> Result<Exit, Fault> {
+    match (exit(report, true)?, &report.outcome) {
+        (Exit::Orderly, _) => Ok(Exit::Orderly),
+        (_, Outcome::Stopped) => {
+            Err(Fault::failed(anyhow!("{short}, for it was told to stop: the same command goes on from here")))
+        }
+        (_, Outcome::Paused) => Err(Fault::failed(anyhow!(
+            "{short}, for a person paused planned work: `spot-migrator resume`, and start the same command again"
+        ))),
+        _ => Err(Fault::failed(anyhow!("{short}: see to what is above, and start the same command again"))),
+    }
+}
+
 fn names(nodes: &[NodeRef]) -> String {
     nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -132,11 +150,7 @@ mod tests {
     use spot_core::reason::ReasonKind;
 
     use super::*;
-    use crate::sample::node;
-
-    fn report(outcome: Outcome) -> Report {
-        Report { outcome, retired: vec![], failed: vec![], undone: vec![], departing: vec![], evictions: 0 }
-    }
+    use crate::sample::{node, pool_report as report};
 
     fn count(wanted: u32, launched: u32, joined: u32, ready: u32) -> Count {
         Count { wanted, launched, joined, ready }

@@ -9,7 +9,8 @@ use spot_core::pool::roll::{Terms, TooHeavy};
 
 use super::cli::{Arguments, RollArgs};
 use super::create::{existing, looked_at};
-use super::work::{Held, Task, finished, settings, until_told};
+use super::report::exit;
+use super::work::{Held, Task, settings, told, until_told};
 use crate::cli::Environment;
 use crate::exit::{Exit, Fault};
 use crate::output;
@@ -51,10 +52,11 @@ pub(super) fn roll(args: &RollArgs, arguments: &Arguments, environment: &Environ
             let from: Vec<_> = old.iter().map(|fleet| fleet.id.as_str()).collect();
             work.shown.say(&format!("fleet {fleet} takes the place of {}, with {capacity} units", from.join(", ")));
             let report = held.pools.roll(terms, &work.stop).await.map_err(fault)?;
+            told(work, &report)?;
             if report.outcome == Outcome::Done {
                 cloud.pool.clean_up(&keep, &held.permit()).await.context("can't remove old versions")?;
             }
-            finished(work, &report, args.detailed_exit_code)
+            exit(&report, args.detailed_exit_code)
         };
         let settings = settings(&file, &Own::of(environment));
         let task = Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods: false };

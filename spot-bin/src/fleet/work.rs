@@ -306,9 +306,17 @@ impl Held {
 /// # Errors
 /// When it failed.
 pub(super) fn finished(work: &Work<'_>, report: &Report, detailed: bool) -> Result<Exit, Fault> {
-    work.shown.end();
-    output::result(&report::text(report))?;
+    told(work, report)?;
     report::exit(report, detailed)
+}
+
+/// Says what became of the work.
+///
+/// # Errors
+/// When it can't be said.
+pub(super) fn told(work: &Work<'_>, report: &Report) -> Result<(), Fault> {
+    work.shown.end();
+    Ok(output::result(&report::text(report))?)
 }
 
 fn told_to_stop() -> Fault {
