@@ -210,14 +210,14 @@ impl World {
         }
     }
 
-    fn delete_instance(&mut self, retired: &RetiredNode, process: ProcessId) -> Result<Deletion, PortError> {
+    fn delete_instance(&mut self, retired: &RetiredNode, process: ProcessId) -> Result<Option<Deletion>, PortError> {
         let node = retired.node();
         let refused = |why: String| Err(PortError::new(ErrorClass::Permanent, why));
         let no = match (retired.instance(), self.settings.machines) {
             (None, MachineKind::WithNode) => {
                 return match self.node_of(&node.reference()) {
-                    None => Ok(Deletion::WithNode),
-                    Some(_) if node.takes_its_machine_along() => Ok(Deletion::WithNode),
+                    None => Ok(Some(Deletion::WithNode)),
+                    Some(_) if node.takes_its_machine_along() => Ok(Some(Deletion::WithNode)),
                     Some(_) => refused(format!("nobody would remove the machine of node {}", node.name)),
                 };
             }
@@ -229,11 +229,11 @@ impl World {
             }
             // forgotten, as instances are some time after their end
             (Some(id), MachineKind::Instance) => match self.instance_no(id) {
-                None => return Ok(Deletion::Accepted),
+                None => return Ok(Some(Deletion::Accepted)),
                 Some(no) => no,
             },
         };
-        let Some(instance) = self.instances.get(no.0) else { return Ok(Deletion::Accepted) };
+        let Some(instance) = self.instances.get(no.0) else { return Ok(Some(Deletion::Accepted)) };
         // what the object says now counts, not what the caller saw of it
         let current = self.node_of(&node.reference()).and_then(|id| self.node_entry(id));
         let provider_id = current.map_or(&node.provider_id, |entry| &entry.snapshot.provider_id);
@@ -251,7 +251,7 @@ impl World {
             if let Some(group) = group.and_then(|group| self.groups.get_mut(&group)) {
                 group.desired = group.desired.saturating_sub(1);
             }
-            return Ok(Deletion::Accepted);
+            return Ok(Some(Deletion::Accepted));
         }
         if let Some(refusal) = instance.refusals.first() {
             return refused(format!("the cloud refuses to delete {}: {refusal}", instance.id));
@@ -271,7 +271,11 @@ impl World {
         if let Some((id, group)) = fleet {
             let lowered = |other: &Instance| other.spec.group.as_ref() == Some(id) && other.asked_by == Some(process);
             let knows = self.instances.iter().any(lowered);
-            let holds = |before: FleetBefore| before.fleet == *id && (knows || before.target == group.desired);
+            let weight = if pool.is_some() { instance.spec.weight } else { 0 };
+            let wanted = group.desired..=group.desired.saturating_add(weight);
+            let holds = |before: FleetBefore| {
+                before.fleet == *id && (knows || before.target == *wanted.start() || before.target == *wanted.end())
+            };
             if !recorded.is_some_and(holds) {
                 return refused(format!("the fleet of {} wants something else than is recorded", instance.id));
             }
@@ -279,9 +283,12 @@ impl World {
         if let Some(instance) = self.instances.get_mut(no.0) {
             instance.asked_by = Some(process);
         }
-        self.lower_fleet(no);
+        if self.lower_fleet(no) {
+            // that is a change of its own, and has to come to its end
+            return Ok(None);
+        }
         self.end_machine(no);
-        Ok(Deletion::Accepted)
+        Ok(Some(Deletion::Accepted))
     }
 
     /// A machine is to end.
@@ -385,7 +392,8 @@ impl CloudProvider for Process {
                     return Ok((None, Answer::Failed(ErrorClass::Transient, "the fleet is being modified".to_owned())));
                 }
                 let deletion = world.delete_instance(node, self.id())?;
-                Ok((Some(deletion), Answer::Deletion(deletion)))
+                let answer = deletion.map_or(Answer::Done, Answer::Deletion);
+                Ok((deletion, answer))
             };
             if let Some(deletion) = self.call(call.clone(), write.by, effect).await? {
                 return Ok(deletion);

@@ -360,14 +360,17 @@ impl World {
     }
 
     /// The fleet of a machine that is to go wants less by its weight, unless it has so much that it would not miss it.
-    pub(super) fn lower_fleet(&mut self, no: InstanceNo) {
-        let Some(instance) = self.instances.get(no.0) else { return };
+    /// Returns whether it wants less now.
+    pub(super) fn lower_fleet(&mut self, no: InstanceNo) -> bool {
+        let Some(instance) = self.instances.get(no.0) else { return false };
         let (member, weight) = (instance.id.clone(), instance.spec.weight);
-        let Some(id) = instance.spec.group.clone().filter(|group| self.fleets.has(group)) else { return };
+        let Some(id) = instance.spec.group.clone().filter(|group| self.fleets.has(group)) else { return false };
         let target = self.target(&id);
-        if self.running(&id).saturating_sub(weight) < target {
+        let misses = !self.fleets.has_ended(&id) && self.running(&id).saturating_sub(weight) < target;
+        if misses {
             self.change_target(&id, target.saturating_sub(weight), Why::Left(member, weight));
         }
+        misses
     }
 
     fn resize(&mut self, id: &str, from: u32, to: u32) -> Result<Instant, PortError> {

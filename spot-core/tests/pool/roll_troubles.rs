@@ -291,7 +291,10 @@ fn two_processes_without_a_lease_still_lose_no_pod_and_no_other_machine() {
     for shift in 0..40 {
         let model = builder().build();
         let (one, other) = (model.process(), model.process());
-        let limits = Limits { nodes_at_once: 2, pool: PoolLimits::default(), ..limits(&TERMS) };
+        let limits = limits(&TERMS);
+        // Each of them may take away what there is room for.
+        let pool = PoolLimits { floor: 3, ready: 3, ..limits.pool };
+        let limits = Limits { nodes_at_once: 2, pool, ..limits };
         let invariants = Invariants::watch(&model, limits);
         let run = |process: &Process, delay: Duration| {
             let clock = process.ports_alone(Arc::new(Silent)).clock;

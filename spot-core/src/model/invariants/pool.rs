@@ -88,5 +88,6 @@ fn counts(world: &World, fleet: &str, node: &NodeSnapshot) -> bool {
 fn takes_away(world: &World, uid: &str, change: &NodeChange) -> bool {
     let before = world.replaced().filter(|before| before.uid.as_str() == uid);
     let fleet = world.group_of_uid(uid).unwrap_or_default();
-    change.mark == Edit::Set(()) && before.is_some_and(|before| counts(world, fleet, before))
+    let is_taken = change.mark == Edit::Set(()) || change.unschedulable == Some(true);
+    is_taken && before.is_some_and(|before| counts(world, fleet, before))
 }
