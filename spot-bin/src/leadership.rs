@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use spot_core::error::chain;
+use spot_core::error::{ErrorClass, chain};
 use spot_core::ports::{Alone, Clock, Leadership};
 use spot_core::stop::Stop;
 use spot_kube::lease::{self, Candidate, End, Term, Waits, identity};
@@ -40,6 +40,8 @@ pub struct Election<'a> {
     pub lease: Option<&'a lease::Settings>,
     /// How long to wait for it; none: for ever.
     pub patience: Option<Duration>,
+    /// Who is told what is waited for, once it has taken this long.
+    pub told: Option<(Duration, &'a dyn Fn(&str))>,
 }
 
 impl fmt::Debug for Election<'_> {
@@ -85,17 +87,29 @@ impl Election<'_> {
     /// Waits until this process leads; none: it was told to stop before.
     ///
     /// # Errors
-    /// When there is no client, or another process leads for as long as is waited.
+    /// When there is no client, or another process leads for as long as is waited; at once when it is not waited for
+    /// ever, and the lease can't be taken, however often that is tried.
     pub async fn win(&self, readiness: &Readiness, stop: &Stop) -> Result<Option<Lead>, Fault> {
         let Some(settings) = self.lease else { return Ok(Some(Lead::alone())) };
         // One of its own, whose connections no other request uses.
         let client = spot_kube::connect(&connection::access(self.access, self.environment)).await;
         let client = client.context("no second client for the lease").map_err(Fault::usage)?;
         let candidate = Candidate::new(client, settings.clone(), Arc::clone(self.clock));
-        let standing = RefCell::new(Standing { lease: settings.to_string(), obstacle: None, other_leads: false });
+        let standing = RefCell::new(Standing::of(settings));
+        let hopeless = Stop::default();
         let tell = |why: &Waits<'_>| {
             readiness.follows(!matches!(why, Waits::Failed(_)));
             standing.borrow_mut().hears(why);
+            if self.patience.is_some() && is_lasting(why) {
+                hopeless.set();
+            }
+        };
+        let telling = async {
+            if let Some((after, told)) = self.told {
+                self.clock.sleep_until(self.clock.instant() + after).await;
+                told(&standing.borrow().waits(self.patience));
+            }
+            std::future::pending::<()>().await;
         };
         let patience = async {
             match self.patience {
@@ -107,7 +121,9 @@ impl Election<'_> {
             biased;
             () = stop.wait() => Ok(None),
             term = candidate.lead(tell) => Ok(Some(Lead::of(term))),
+            () = hopeless.wait() => Err(standing.borrow().fault()),
             () = patience => Err(standing.borrow().fault()),
+            () = telling => Err(standing.borrow().fault()),
         }
     }
 }
@@ -169,14 +185,29 @@ fn own_identity(environment: &Environment, first: bool) -> String {
     identity(pod.filter(|_| first), pod.unwrap_or(&host))
 }
 
+/// Whether it fails again however often it is tried.
+fn is_lasting(why: &Waits<'_>) -> bool {
+    match why {
+        Waits::Failed(error) => matches!(error.class, ErrorClass::Denied | ErrorClass::Permanent),
+        Waits::HeldBy(_) | Waits::Outrun => false,
+    }
+}
+
 /// What stands in the way of leading.
 struct Standing {
     lease: String,
+    namespace: String,
     obstacle: Option<String>,
     other_leads: bool,
+    is_lasting: bool,
 }
 
 impl Standing {
+    fn of(lease: &lease::Settings) -> Self {
+        let (namespace, lease) = (lease.namespace.clone(), lease.to_string());
+        Self { lease, namespace, obstacle: None, other_leads: false, is_lasting: false }
+    }
+
     /// Says it once, until it changes.
     fn hears(&mut self, why: &Waits<'_>) {
         let obstacle = match why {
@@ -185,6 +216,7 @@ impl Standing {
             Waits::Failed(error) => chain(*error),
         };
         self.other_leads = !matches!(why, Waits::Failed(_));
+        self.is_lasting = is_lasting(why);
         if self.obstacle.as_ref() == Some(&obstacle) {
             return;
         }
@@ -196,15 +228,34 @@ impl Standing {
         self.obstacle = Some(obstacle);
     }
 
+    fn obstacle(&self) -> &str {
+        self.obstacle.as_deref().unwrap_or("there was no answer")
+    }
+
+    /// What is waited for.
+    fn waits(&self, patience: Option<Duration>) -> String {
+        let how_long = patience.map_or_else(String::new, |patience| format!(" up to {} s", patience.as_secs()));
+        format!("waiting{how_long} for the lease {}: {}", self.lease, self.obstacle())
+    }
+
     fn fault(&self) -> Fault {
-        let obstacle = self.obstacle.as_deref().unwrap_or("there was no answer");
+        let obstacle = self.obstacle();
         if self.other_leads {
             let error = anyhow!(
                 "another process leads, and nothing was touched: {obstacle}: try again when it has ended, or end it first"
             );
             return Fault { exit: Exit::LeadershipLost, error };
         }
-        Fault::failed(anyhow!("the lease {} can't be taken, and nothing was touched: {obstacle}", self.lease))
+        let remedy = if self.is_lasting {
+            let namespace = &self.namespace;
+            format!(
+                ": see that namespace {namespace} is there (`kubectl create namespace {namespace}`) and that you may write \
+                 leases in it, or name another with `state.namespace`"
+            )
+        } else {
+            String::new()
+        };
+        Fault::failed(anyhow!("the lease {} can't be taken, and nothing was touched: {obstacle}{remedy}", self.lease))
     }
 }
 
@@ -212,7 +263,7 @@ impl Standing {
 mod tests {
     use std::collections::BTreeMap;
 
-    use spot_core::error::{ErrorClass, PortError};
+    use spot_core::error::PortError;
 
     use super::*;
     use crate::sample::environment;
@@ -249,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_single_run_says_who_leads_or_what_is_wrong() {
-        let mut standing = Standing { lease: "ns/lease".to_owned(), obstacle: None, other_leads: false };
+        let mut standing = standing();
         standing.hears(&Waits::HeldBy("uid-7"));
         let fault = standing.fault();
         assert_eq!(fault.exit, Exit::LeadershipLost);
@@ -258,6 +309,41 @@ mod tests {
         standing.hears(&Waits::Failed(&PortError::new(ErrorClass::Denied, "not allowed")));
         let fault = standing.fault();
         assert_eq!(fault.exit, Exit::Failed);
-        assert!(fault.error.to_string().ends_with("not allowed"), "{}", fault.error);
+        assert!(fault.error.to_string().contains("not allowed"), "{}", fault.error);
+    }
+
+    fn standing() -> Standing {
+        let environment = environment(&[("HOSTNAME", "host")]);
+        Standing::of(&lease(&config(&[]).leader_election, "lease", "ns", &environment, true))
+    }
+
+    #[test]
+    fn a_lease_that_can_never_be_taken_is_told_with_the_namespace_to_make_and_without_anybody_who_leads() {
+        let gone = PortError::new(ErrorClass::Permanent, "could not create leases ns/lease");
+        let gone = Waits::Failed(&gone);
+        let mut standing = standing();
+        standing.hears(&gone);
+        assert!(is_lasting(&gone));
+        let fault = standing.fault();
+        assert_eq!(fault.exit, Exit::Failed);
+        let said = fault.error.to_string();
+        for word in ["could not create leases", "kubectl create namespace ns`", "`state.namespace`"] {
+            assert!(said.contains(word), "{word} is not named in {said}");
+        }
+        assert!(!said.contains("another process"), "{said}");
+    }
+
+    #[test]
+    fn what_may_pass_is_waited_for_and_told_as_what_it_is() {
+        let slow = PortError::new(ErrorClass::Timeout, "no answer");
+        let slow = Waits::Failed(&slow);
+        let mut standing = standing();
+        let patience = Some(Duration::from_secs(25));
+        standing.hears(&slow);
+        assert_eq!(standing.waits(patience), "waiting up to 25 s for the lease ns/lease: no answer");
+        assert!(!is_lasting(&slow) && !is_lasting(&Waits::HeldBy("uid-7")) && !is_lasting(&Waits::Outrun));
+        standing.hears(&Waits::HeldBy("uid-7"));
+        assert!(standing.waits(patience).contains("uid-7 holds the lease"), "{}", standing.waits(patience));
+        assert!(!standing.fault().error.to_string().contains("kubectl create namespace"));
     }
 }

@@ -131,6 +131,7 @@ impl Work<'_> {
                 clock: &connection.clock,
                 lease: lease.as_ref(),
                 patience: lease.as_ref().filter(|_| once).map(leadership::patience),
+                told: None,
             };
             let Some(lead) = election.win(&readiness, stop).await? else { return Ok(Exit::Orderly) };
             // Standing by it was ready; leading it is once it has its first view.

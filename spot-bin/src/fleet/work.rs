@@ -1,7 +1,6 @@
 //! What the commands have in common: the runtime and the signals, the pool in the cloud, and the lease under which it is
 //! changed.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ use crate::cli::{AccessArgs, Environment};
 use crate::connection::{self, Connection};
 use crate::exit::{Exit, Fault};
 use crate::http::Readiness;
-use crate::leadership::{self, Election, Lead};
+use crate::leadership::{self, Election};
 use crate::log::Log;
 use crate::observers::Observers;
 use crate::output;
@@ -220,8 +219,9 @@ impl Work<'_> {
             clock: &self.clock,
             lease: lease.as_ref(),
             patience: lease.as_ref().map(leadership::patience),
+            told: Some((SOON, &|waits| self.shown.say(waits))),
         };
-        let lead = self.led(&election).await?;
+        let lead = election.win(&Readiness::default(), &self.stop).await?.ok_or_else(told_to_stop)?;
         self.begin();
         let ports = Ports {
             cluster: Arc::clone(&connection.cluster) as Arc<dyn Cluster>,
@@ -249,25 +249,6 @@ impl Work<'_> {
         }
         beside.end().await;
         ended.map_err(|fault| because(fault, lost))
-    }
-
-    /// The lease, for which another command on the same pool may have to be waited.
-    async fn led(&self, election: &Election<'_>) -> Result<Lead, Fault> {
-        let readiness = Readiness::default();
-        let mut won = pin!(election.win(&readiness, &self.stop));
-        let lead = tokio::select! {
-            lead = &mut won => lead?,
-            () = self.clock.sleep_until(self.clock.instant() + SOON) => {
-                let (lease, patience) = (election.lease.map(ToString::to_string), election.patience.unwrap_or_default());
-                self.shown.say(&format!(
-                    "waiting up to {} s for lease {}: another command works on this pool, or was killed just now",
-                    patience.as_secs(),
-                    lease.unwrap_or_default()
-                ));
-                won.await?
-            }
-        };
-        lead.ok_or_else(told_to_stop)
     }
 
     /// Whether Events may be published.
