@@ -58,6 +58,8 @@ pub struct ExistingFleet {
     pub target: u32,
     /// The units that it has.
     pub fulfilled: u32,
+    /// The weight of the lightest machine that it could do without; none: not known, for it has no more than it wants.
+    pub lightest: Option<u32>,
     /// The units that the pool as a whole wanted when the fleet was asked for.
     pub capacity: Option<u32>,
     /// When it was asked for.
@@ -115,6 +117,13 @@ impl ExistingFleet {
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         self.has_ended && self.fulfilled == 0
+    }
+
+    /// The units beyond what it wants, if a machine fits into them: where none does, it has as much as weights allow.
+    #[must_use]
+    pub fn excess(&self) -> u32 {
+        let beyond = self.fulfilled.saturating_sub(self.target);
+        if self.lightest.is_some_and(|weight| weight <= beyond) { beyond } else { 0 }
     }
 }
 
@@ -216,7 +225,7 @@ pub enum Change {
         /// What the file wants.
         to: u32,
     },
-    /// The fleet has more than the file wants; nodes go as far as their weights allow.
+    /// The fleet has more than the file wants, and a machine fits into that.
     Retire {
         /// The fleet.
         fleet: String,
@@ -295,7 +304,7 @@ fn of_capacity(pool: &Pool, fleet: &ExistingFleet) -> Option<Change> {
     let (id, wanted) = (fleet.id.clone(), pool.target_capacity);
     if fleet.target != wanted {
         Some(Change::Scale { fleet: id, from: fleet.target, to: wanted })
-    } else if fleet.fulfilled > wanted {
+    } else if fleet.excess() > 0 {
         Some(Change::Retire { fleet: id, there: fleet.fulfilled, wanted })
     } else {
         None

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use aws_sdk_ec2::types::{self, Filter};
 use jiff::Timestamp;
+use spot_core::cloud::InstanceState;
 use spot_core::error::{ErrorClass, PortError};
 use spot_core::ports::Instant;
 
@@ -37,7 +38,27 @@ impl NodePool {
         let versions = template.iter().flat_map(|template| &template.versions);
         let versions = versions.map(|version| (version.number.to_string(), version.description.clone())).collect();
         let fleets = requests.iter().filter_map(|request| self.existing_fleet(request, &versions)).collect();
-        Ok(Existing { template, fleets })
+        let mut existing = Existing { template, fleets };
+        self.weigh(&mut existing.fleets, &requests, by).await?;
+        Ok(existing)
+    }
+
+    /// Finds the lightest machine of each fleet that has more than it wants.
+    async fn weigh(
+        &self,
+        fleets: &mut [ExistingFleet],
+        requests: &[types::SpotFleetRequestConfig],
+        by: Instant,
+    ) -> Result<(), CallError> {
+        let has_more = |fleet: &&mut ExistingFleet| fleet.ours && !fleet.has_ended && fleet.fulfilled > fleet.target;
+        for fleet in fleets.iter_mut().filter(has_more) {
+            let machines = self.described(&[&fleet.id], by).await?;
+            let alive = machines.iter().filter(|machine| machine.instance.life() == InstanceState::Running);
+            let kept = requests.iter().filter_map(maintain::Fleet::of_spot).find(|kept| kept.id.as_str() == fleet.id);
+            fleet.lightest =
+                kept.and_then(|kept| alive.filter_map(|machine| kept.weight(&machine.instance).ok()).min());
+        }
+        Ok(())
     }
 
     /// The requests that are the pool's, or bear its name, in the order of their creation.
@@ -97,6 +118,7 @@ impl NodePool {
             hash: value(request.tags(), tag::HASH).unwrap_or_default().to_owned(),
             target: fleet.target.total,
             fulfilled: fulfilled.map_or(0, whole),
+            lightest: None,
             capacity: value(request.tags(), tag::CAPACITY).and_then(|units| units.parse().ok()),
             created: created(request),
             activity: request.activity_status().map(|activity| activity.as_str().to_owned()),

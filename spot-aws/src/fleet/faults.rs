@@ -16,8 +16,6 @@ const NAME: usize = 40;
 const CLUSTER: usize = 100;
 /// <https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateLaunchTemplate.html>
 const TEMPLATE: usize = 128;
-/// Units that one fleet may want. <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/fleet-quotas.html>
-const CAPACITY: u32 = 10_000;
 /// Instance types times subnets of one fleet. <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/fleet-quotas.html>
 const PLACES: usize = 300;
 /// How long the old machine may be left.
@@ -38,6 +36,9 @@ struct Faults<'p> {
 }
 
 impl Pool {
+    /// Units that one fleet may want. <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/fleet-quotas.html>
+    pub const MAX_CAPACITY: u32 = 10_000;
+
     /// Everything that is wrong with it, in the order of its file; empty: nothing. One that has faults is asked for
     /// nowhere.
     #[must_use]
@@ -83,9 +84,10 @@ impl Faults<'_> {
 
     fn capacity(&mut self) {
         let Pool { target_capacity, min_capacity, rebalance, .. } = self.pool;
-        if *target_capacity > CAPACITY {
+        if *target_capacity > Pool::MAX_CAPACITY {
+            let most = Pool::MAX_CAPACITY;
             let message =
-                format!("{target_capacity} is over {CAPACITY}, the most that a fleet may want: make it two pools");
+                format!("{target_capacity} is over {most}, the most that a fleet may want: make it two pools");
             self.add("targetCapacity", message);
         }
         if target_capacity < min_capacity {
@@ -270,9 +272,9 @@ impl Faults<'_> {
         if offer.weight == 0 {
             let message = "0: a machine is at least 1 unit of capacity; leave the key out for 1";
             self.add(format!("{key}.weightedCapacity"), message);
-        } else if offer.weight > CAPACITY {
-            let message =
-                format!("{} is over {CAPACITY}, the most that a fleet may want: choose a larger unit", offer.weight);
+        } else if offer.weight > Pool::MAX_CAPACITY {
+            let (weight, most) = (offer.weight, Pool::MAX_CAPACITY);
+            let message = format!("{weight} is over {most}, the most that a fleet may want: choose a larger unit");
             self.add(format!("{key}.weightedCapacity"), message);
         }
         if let Some(price) = &offer.max_price

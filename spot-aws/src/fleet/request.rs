@@ -11,6 +11,11 @@ use super::{hash, tags, user_data, volume};
 /// How many digits the hash of a pool has.
 const HASH: usize = 16;
 
+/// That a fleet can take a node away that nobody has emptied.
+const UNDRAINED: &str = "capacityRebalance: with `launch-before-terminate` the fleet terminates the old machine by itself \
+                         after `terminationDelay`, drained or not: set `interruption.rebalanceRecommendation: drain` in \
+                         spot-migrator's configuration, or use strategy `launch`";
+
 /// Everything that a pool asks EC2 for, but for how much of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -25,7 +30,7 @@ pub struct Launch {
     pub template: Template,
     /// The fleet.
     pub request: Request,
-    /// What is other than the pool's file says, and why.
+    /// What is other than the pool's file says, or than it seems, and why.
     pub notes: Vec<String>,
 }
 
@@ -191,7 +196,7 @@ impl Launch {
             pool: pool.name.clone(),
             template: Template { name: pool.full_name(), tags: tags.clone(), versions },
             request: request(pool, launches, tags),
-            notes: pool.offers.iter().flat_map(|offer| volume::of(pool, offer).notes).collect(),
+            notes: notes(pool),
             hash,
         }
     }
@@ -339,6 +344,13 @@ impl Default for Metadata {
             instance_tags: "disabled".to_owned(),
         }
     }
+}
+
+/// What is as the file says, and may be other than it seems.
+fn notes(pool: &Pool) -> Vec<String> {
+    let volumes = pool.offers.iter().flat_map(|offer| volume::of(pool, offer).notes);
+    let terminates = |rebalance: &Rebalance| rebalance.strategy == RebalanceStrategy::LaunchBeforeTerminate;
+    volumes.chain(pool.rebalance.filter(terminates).map(|_| UNDRAINED.to_owned())).collect()
 }
 
 impl From<Rebalance> for Replacement {

@@ -29,6 +29,23 @@ async fn machines_are_told_with_what_they_cost_now() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_a_fleet_that_could_do_without_a_machine_has_an_excess() {
+    let (world, fleet) = World::fulfilled().await;
+    let excess = async || world.pool.existing(world.by(60)).await.unwrap().fleets[0].excess();
+    assert_eq!(excess().await, 0);
+    world.resize(&fleet, 6, 5).await.unwrap();
+    assert_eq!(excess().await, 1);
+    world.resize(&fleet, 5, 3).await.unwrap();
+    let members = world.fleets().await.remove(0).members;
+    for (id, _) in members.iter().filter(|(_, member)| member.weight == 1) {
+        world.aws.state().instances.get_mut(id.as_str()).unwrap().state = "shutting-down";
+    }
+    assert_eq!(excess().await, 0, "4 units are there, in machines of 2");
+    world.resize(&fleet, 3, 2).await.unwrap();
+    assert_eq!(excess().await, 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_fleet_says_is_told_in_order_and_explained() {
     let world = World::new();
     let fleet = world.ensure().await.unwrap().fleet;

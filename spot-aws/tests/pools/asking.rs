@@ -1,6 +1,6 @@
 //! What a pool asks EC2 for.
 
-use spot_aws::fleet::{Launch, Launches, Pool, UserData};
+use spot_aws::fleet::{Launch, Launches, Pool, Rebalance, RebalanceStrategy, UserData};
 
 use crate::support::{bottlerocket, full, nodeadm, pool, texts};
 
@@ -12,6 +12,16 @@ fn a_pool_asks_for_a_template_and_a_fleet() {
 #[test]
 fn a_pool_asks_for_everything_that_it_has() {
     insta::assert_snapshot!(serde_json::to_string_pretty(&Launch::of(&full(), "/dev/sda1")).unwrap());
+}
+
+#[test]
+fn that_a_fleet_terminates_machines_undrained_by_itself_is_noted() {
+    let notes = |strategy| {
+        let rebalance = Some(Rebalance { strategy, termination_delay: None });
+        Launch::of(&Pool { rebalance, ..pool() }, "/dev/xvda").notes.concat()
+    };
+    assert!(notes(RebalanceStrategy::LaunchBeforeTerminate).contains("`interruption.rebalanceRecommendation: drain`"));
+    assert_eq!(notes(RebalanceStrategy::Launch), "");
 }
 
 #[test]

@@ -26,6 +26,7 @@ fn fleet(id: &str, launch: &Launch, target: u32, hour: u32) -> ExistingFleet {
         hash: launch.hash.clone(),
         target,
         fulfilled: target,
+        lightest: Some(1),
         capacity: Some(target),
         created: format!("2026-03-01T{hour:02}:00:00Z").parse().unwrap(),
         has_ended: false,
@@ -82,6 +83,19 @@ fn machines_beyond_the_target_are_told() {
     assert_eq!(told(&pool(), &existing), ["retire nodes of fleet sfr-1, which has 7 units and wants 6"]);
     existing.fleets[0].fulfilled = 5;
     assert_eq!(told(&pool(), &existing), [""; 0], "the fleet launches the rest by itself");
+}
+
+#[test]
+fn a_fleet_has_as_much_as_weights_allow_where_no_machine_fits_into_what_is_beyond_the_target() {
+    let mut existing = existing(&pool());
+    existing.fleets[0].fulfilled = 7;
+    for heavy in [Some(2), None] {
+        existing.fleets[0].lightest = heavy;
+        assert_eq!(told(&pool(), &existing), [""; 0], "{heavy:?}");
+    }
+    existing.fleets[0].fulfilled = 8;
+    existing.fleets[0].lightest = Some(2);
+    assert_eq!(told(&pool(), &existing), ["retire nodes of fleet sfr-1, which has 8 units and wants 6"]);
 }
 
 #[test]
