@@ -79,8 +79,9 @@ causes! {
     VolumeKey: "the KMS key of the root volumes is missing, disabled, or not shared with the role \
                 AWSServiceRoleForEC2SpotFleet: correct `rootVolume.kmsKey` or the key's policy";
     /// Somebody deleted it.
-    TemplateGone: "the launch template or a version of it is gone: run `spot-fleet create` again, and where a fleet launched \
-                   it that is there, give the pool another tag, and run `spot-fleet roll`";
+    TemplateGone: "the launch template of the pool's fleet, or a version of it, is gone, and the fleet launches nothing any \
+                   more: add a tag to `tags` in the pool's file, and run `spot-fleet roll`; where no fleet is there yet, run \
+                   `spot-fleet create` again";
     /// Its name is taken.
     NameTaken: "there is a launch template of the pool's name, and EC2 does not tell of it: where it was made a moment ago, \
                 wait a minute, and run it again; where it is somebody else's, give the pool another name";

@@ -61,8 +61,7 @@ impl NodePool {
         let existing = self.existing(write.by).await?;
         self.assert_nothing_foreign(&existing)?;
         if let Some(fleet) = existing.current(&launch.hash) {
-            // A version that was deleted since.
-            let _template = self.ensure_template(launch, Some(&fleet.id), write).await?;
+            // Without a look at its template: it names a version by its number, and another one would not help it.
             return Ok(Ensured { fleet: fleet.id.clone(), created: false });
         }
         let role = self.role_arn(write.by).await?;

@@ -111,7 +111,7 @@ async fn a_create_that_is_killed_while_it_waits_for_a_forgotten_fleet_buys_once(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_was_deleted_is_added_again_though_its_fleet_is_there() {
+async fn a_fleet_whose_version_was_deleted_is_not_hidden_by_another_one_that_would_not_help_it() {
     let world = World::new();
     let fleet = world.ensure().await.unwrap().fleet;
     let deleted = {
@@ -122,8 +122,10 @@ async fn a_version_that_was_deleted_is_added_again_though_its_fleet_is_there() {
     let ensured = world.restarted().ensure().await.unwrap();
     assert!(!ensured.created && ensured.fleet == fleet);
     let existing = world.pool.existing(world.by(60)).await.unwrap();
-    assert!(existing.template.as_ref().unwrap().version(&deleted).is_some());
-    assert_eq!(difference(&pool(), &world.launch(), &existing), Vec::<Change>::new());
+    let template = existing.template.as_ref().unwrap();
+    assert!(template.version(&deleted).is_none());
+    let lacks = Change::AddVersion { template: template.id.clone(), description: deleted };
+    assert_eq!(difference(&pool(), &world.launch(), &existing), [lacks]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -138,13 +138,7 @@ pub(super) async fn existing(work: &Work<'_>, cloud: &Cloud, file: &PoolFile) ->
 
 /// Refuses to create beside a fleet of another file, or what a fleet could not use.
 fn not_replaced(changes: &[Change], path: &Path) -> Result<(), Fault> {
-    if plan::is_orphaned(changes) {
-        return Err(Fault::failed(anyhow!(
-            "{}: `spot-fleet delete {}` it first; nothing was touched",
-            plan::ORPHANED,
-            path.display()
-        )));
-    }
+    plan::not_orphaned(changes)?;
     match changes.iter().find(|change| matches!(change, Change::Replace { .. })) {
         Some(replace) => Err(Fault::failed(anyhow!(
             "the pool is there with another file: `spot-fleet roll {}` would {replace}; nothing was touched",
@@ -259,6 +253,6 @@ mod tests {
         let other = refused("another", true).expect_err("it is another");
         assert!(other.contains("`spot-fleet roll pool.yaml` would replace fleet sfr-1"), "{other}");
         let orphan = refused(&launch.hash, false).expect_err("its template is gone");
-        assert!(orphan.contains("`spot-fleet delete pool.yaml`"), "{orphan}");
+        assert!(orphan.contains("`tags`") && orphan.contains("`spot-fleet roll`"), "{orphan}");
     }
 }

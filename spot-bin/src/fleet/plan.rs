@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use serde::Serialize;
 use serde_json::Value;
-use spot_aws::fleet::{Change, Launch, difference};
+use spot_aws::fleet::{Cause, Change, Launch, difference};
 
 use super::cli::{Arguments, PlanArgs};
 use super::work::{Work, until_told};
@@ -18,8 +18,8 @@ use crate::pool::PoolFile;
 /// What stands for the name of an AMI's root device where nobody is asked.
 const AS_IMAGE_SAYS: &str = "as the AMI says";
 
-/// What is wrong with a fleet whose template is gone.
-pub(super) const ORPHANED: &str = "The pool's fleet can't launch anything any more, for its launch template is gone";
+/// What is wrong with a fleet whose template is gone, and the one thing that helps: whatever looks at one says the same.
+pub(super) const ORPHANED: Cause = Cause::TemplateGone;
 
 /// What a pool's file comes to.
 #[derive(Debug, Serialize)]
@@ -112,6 +112,14 @@ pub(super) fn is_orphaned(changes: &[Change]) -> bool {
     changes.iter().any(of_template) && !changes.iter().any(is_request)
 }
 
+/// Refuses to ask more of a fleet that launches nothing any more.
+///
+/// # Errors
+/// With what helps.
+pub(super) fn not_orphaned(changes: &[Change]) -> Result<(), Fault> {
+    if is_orphaned(changes) { Err(Fault::failed(anyhow!("{ORPHANED}; nothing was touched"))) } else { Ok(()) }
+}
+
 /// What would change, and the command for it.
 pub(super) fn changes(changes: &[Change], path: &Path) -> String {
     if changes.is_empty() {
@@ -119,10 +127,7 @@ pub(super) fn changes(changes: &[Change], path: &Path) -> String {
     }
     let next = match command(changes) {
         Some(command) => format!("`spot-fleet {command} {}` brings it about.", path.display()),
-        None if is_orphaned(changes) => {
-            let path = path.display();
-            format!("{ORPHANED}: `spot-fleet delete {path}`, and then `spot-fleet create {path}`.")
-        }
+        None if is_orphaned(changes) => format!("None of it is done, for it would not help: {ORPHANED}."),
         None => "Nothing is done until that is out of the way.".to_owned(),
     };
     let lines: Vec<_> = changes.iter().map(|change| format!("  {change}\n")).collect();
@@ -168,7 +173,7 @@ mod tests {
         match (expected, found.is_empty()) {
             (Some(command), _) => assert!(text.contains(&format!("`spot-fleet {command} pool.yaml`")), "{text}"),
             (None, true) => assert_eq!(text, "Nothing would change.\n"),
-            (None, false) if is_orphaned(&found) => assert!(text.contains("`spot-fleet delete pool.yaml`"), "{text}"),
+            (None, false) if is_orphaned(&found) => assert!(text.contains("`spot-fleet roll`"), "{text}"),
             (None, false) => assert!(text.contains("until that is out of the way"), "{text}"),
         }
     }

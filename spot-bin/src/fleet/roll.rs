@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, anyhow};
-use spot_aws::fleet::{Existing, ExistingFleet, PoolMember};
+use spot_aws::fleet::{Existing, ExistingFleet, PoolMember, difference};
 use spot_core::pool::Outcome;
 use spot_core::pool::roll::{Terms, TooHeavy};
 
 use super::cli::{Arguments, RollArgs};
 use super::create::{existing, looked_at};
+use super::plan;
 use super::report::exit;
 use super::work::{Held, Task, settings, told, until_told};
 use crate::cli::Environment;
@@ -32,6 +33,7 @@ pub(super) fn roll(args: &RollArgs, arguments: &Arguments, environment: &Environ
             )));
         }
         let launch = looked_at(work, &cloud, &found).await?;
+        plan::not_orphaned(&difference(&file.pool, &launch, &found))?;
         let rolled = async |held: &Held| {
             // Now that nobody else changes it.
             let existing = existing(work, &cloud, &file).await?;
