@@ -13,6 +13,7 @@ mod consent;
 mod create;
 mod create_role;
 mod delete;
+mod listened;
 mod plan;
 mod progress;
 mod report;

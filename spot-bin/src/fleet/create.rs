@@ -1,17 +1,10 @@
 //! `spot-fleet create`: looks at everything, asks for what is missing of the pool, and waits until its nodes are Ready.
 
-use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use jiff::Timestamp;
-use spot_aws::fleet::{Change, Existing, Finding, Launch, NodePool, Trouble, difference};
+use spot_aws::fleet::{Change, Existing, Finding, Launch, Trouble, difference};
 use spot_core::error::chain;
-use spot_core::pool::Outcome;
-use tracing::debug;
 
 use super::cli::{Arguments, CreateArgs};
 use super::plan;
@@ -23,11 +16,6 @@ use crate::output;
 use crate::pool::PoolFile;
 use crate::run::fault;
 use crate::settings::Own;
-
-/// How often a fleet is asked what it says of itself: EC2 tells it some seconds late anyway.
-const LISTEN: Duration = Duration::from_secs(10);
-/// How old may be what a fleet said, where it was created before.
-const LOOK_BACK: Duration = Duration::from_mins(10);
 
 /// What is short of the pool's creation. The fleet is asked for by then, and goes on.
 const NOT_READY: &str = "the fleet is there, and not all of its nodes were seen to be Ready";
@@ -48,7 +36,8 @@ pub(super) fn create(args: &CreateArgs, arguments: &Arguments, environment: &Env
         }
         let mut settings = settings(&file, &Own::of(environment));
         settings.ready_timeout = args.timeout.unwrap_or(settings.ready_timeout);
-        let task = Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods: false };
+        let task =
+            Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods: false, grows: true };
         work.holding(task, async |held| created(work, held, &cloud, &file, &launch, args).await).await
     })
 }
@@ -65,7 +54,6 @@ async fn created(
     let existing = existing(work, cloud, file).await?;
     not_replaced(&difference(&file.pool, launch, &existing), &args.pool.file)?;
     let target = file.pool.target_capacity;
-    let since = work.clock.now();
     let ensured = cloud.pool.ensure(launch, target, target, &held.permit()).await.context("can't create the pool")?;
     let wanted = existing.current(&launch.hash).map_or(target, |fleet| fleet.target);
     if ensured.created {
@@ -80,18 +68,9 @@ async fn created(
         output::result(&format!("fleet {} wants {wanted} units; nobody waits for its nodes\n", ensured.fleet))?;
         return Ok(Exit::Orderly);
     }
-    let since = if ensured.created { since } else { since - LOOK_BACK };
-    let fleet = Listened { work, pool: &cloud.pool, fleet: &ensured.fleet, since, heard: Mutex::default() };
-    let report = tokio::select! {
-        report = held.pools.await_ready(wanted, &work.stop) => report.map_err(fault)?,
-        never = fleet.listen() => match never {},
-    };
+    let report = held.pools.await_ready(wanted, &work.stop).await.map_err(fault)?;
     told(work, &report)?;
-    let ended = exit_of_whole(&report, NOT_READY);
-    match report.outcome {
-        Outcome::NotReady(_) => ended.map_err(|fault| fleet.because(fault)),
-        _ => ended,
-    }
+    exit_of_whole(&report, NOT_READY)
 }
 
 /// What the pool asks for. Where a fleet is to be requested, everything was looked at that can be without effect.
@@ -148,62 +127,11 @@ fn not_replaced(changes: &[Change], path: &Path) -> Result<(), Fault> {
     }
 }
 
-/// What the fleet says of itself while its machines are waited for.
-struct Listened<'a> {
-    work: &'a Work<'a>,
-    pool: &'a NodePool,
-    fleet: &'a str,
-    since: Timestamp,
-    /// What it means, in the order in which it was said.
-    heard: Mutex<Vec<&'static str>>,
-}
-
-impl Listened<'_> {
-    /// Says what is wrong, each thing once.
-    async fn listen(&self) -> Infallible {
-        let clock = &self.work.clock;
-        loop {
-            match self.pool.history(self.fleet, self.since, self.work.by()).await {
-                Ok(events) => {
-                    for event in events {
-                        let Some(explained) = event.explained else { continue };
-                        if self.is_news(explained) {
-                            self.work.shown.say(&format!("fleet {}: {explained} ({})", self.fleet, event.words));
-                        }
-                    }
-                }
-                // What is wrong shows in the count, too.
-                Err(error) => debug!(error = chain(&error), "the fleet's history can't be read"),
-            }
-            clock.sleep_until(clock.instant() + LISTEN).await;
-        }
-    }
-
-    fn is_news(&self, explained: &'static str) -> bool {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_news = !heard.contains(&explained);
-        if is_news {
-            heard.push(explained);
-        }
-        is_news
-    }
-
-    /// The fault, with what the fleet said.
-    fn because(&self, fault: Fault) -> Fault {
-        let heard: BTreeSet<_> = self.heard.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
-        if heard.is_empty() {
-            return fault;
-        }
-        let heard: Vec<_> = heard.into_iter().collect();
-        Fault { error: anyhow!("{}; the fleet says: {}", fault.error, heard.join("; and: ")), ..fault }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
     use spot_aws::fleet::{ExistingTemplate, ExistingVersion, Version};
-    use spot_core::pool::Count;
+    use spot_core::pool::{Count, Outcome};
 
     use super::*;
     use crate::sample::{fleet, pool_file, pool_report};

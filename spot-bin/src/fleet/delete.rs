@@ -44,7 +44,7 @@ pub(super) fn delete(args: &DeleteArgs, arguments: &Arguments, environment: &Env
         let mut settings = settings(&file, &Own::of(environment));
         settings.floor = 0;
         let deletes_pods = args.force.is_some();
-        let task = Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods };
+        let task = Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods, grows: false };
         work.holding(task, deleted).await
     })
 }

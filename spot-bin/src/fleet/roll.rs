@@ -61,7 +61,8 @@ pub(super) fn roll(args: &RollArgs, arguments: &Arguments, environment: &Environ
             exit(&report, args.detailed_exit_code)
         };
         let settings = settings(&file, &Own::of(environment));
-        let task = Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods: false };
+        let task =
+            Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods: false, grows: true };
         work.holding(task, rolled).await
     })
 }

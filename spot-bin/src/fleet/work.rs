@@ -22,6 +22,7 @@ use tokio::runtime;
 use tracing::warn;
 
 use super::cli::{Arguments, CreateRoleArgs};
+use super::listened::Listened;
 use super::progress::Shown;
 use super::report;
 use crate::cli::{AccessArgs, Environment};
@@ -84,6 +85,8 @@ pub(super) struct Task<'a> {
     pub(super) settings: Settings,
     /// Whether pods are deleted that may not be evicted.
     pub(super) deletes_pods: bool,
+    /// Whether more machines are waited for, so that what the fleet says of them is told.
+    pub(super) grows: bool,
 }
 
 /// Does a command's work on a runtime of its own, until it is done or told to end.
@@ -151,7 +154,7 @@ impl Work<'_> {
             load_balancer: (file.load_balancer.drain, file.load_balancer.drain_max),
             ..self.settings()
         });
-        let aws = aws.await.context("the pool file is refused: region").map_err(Fault::usage)?;
+        let aws = aws.await.context("the pool file is refused: write `region` into it").map_err(Fault::usage)?;
         Ok(Cloud { pool: NodePool::new(Arc::clone(&aws), file.pool.clone()), aws })
     }
 
@@ -162,7 +165,7 @@ impl Work<'_> {
     pub(super) async fn roles(&self, args: &CreateRoleArgs) -> Result<Roles, Fault> {
         let CreateRoleArgs { name, yes: _, region, endpoint_url } = args.clone();
         let aws = self.aws(AwsSettings { region, endpoint_url, ..self.settings() });
-        Ok(Roles::new(aws.await.context("name one with --region").map_err(Fault::usage)?, name))
+        Ok(Roles::new(aws.await.context("name a region with --region").map_err(Fault::usage)?, name))
     }
 
     async fn aws(&self, settings: AwsSettings) -> Result<Arc<Aws>, PortError> {
@@ -196,9 +199,9 @@ impl Work<'_> {
         task: Task<'_>,
         work: impl AsyncFnOnce(&Held) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        let Task { file, access, cloud, settings, deletes_pods } = task;
+        let Task { file, access, cloud, settings, deletes_pods, grows } = task;
         let connection = self.connection(file, access).await?;
-        let namespace = connection.namespace()?;
+        let namespace = connection.namespace_or("write `state.namespace` into the pool's file")?;
         let name = file.leader_election.enabled.then(|| file.lease_name());
         let with_events = self.preflight(&connection, name.clone(), deletes_pods).await?;
         let shown: Arc<dyn Observer> =
@@ -234,10 +237,12 @@ impl Work<'_> {
         let capacity = Arc::new(cloud.pool.clone()) as Arc<dyn PoolCapacity>;
         let pools = Pools::new(ports, capacity, file.pool.name.clone(), settings);
         let held = Held { pools, clock: Arc::clone(&self.clock), leadership: Arc::clone(&leadership) };
+        let listened = Listened::new(self, &cloud.pool);
         let ended = tokio::select! {
             biased;
             () = leadership.lost() => Err(fault(RunError::LostLeadership)),
-            ended = work(&held) => ended,
+            ended = work(&held) => ended.map_err(|fault| listened.because(fault)),
+            never = listened.listen(), if grows => match never {},
             died = beside.first_to_die(&self.stop) => Err(Fault::failed(died)),
         };
         // The publisher of Events ends with its last observer.
