@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use anyhow::anyhow;
-use spot_aws::fleet::{Existing, Pool};
+use spot_aws::fleet::{Existing, Launch, Pool, difference};
 
 use super::cli::{Arguments, ScaleArgs};
 use super::create::existing;
+use super::plan;
 use super::work::{Held, Task, finished, settings, until_told};
 use crate::cli::Environment;
 use crate::exit::{Exit, Fault};
@@ -22,9 +23,12 @@ pub(super) fn scale(args: &ScaleArgs, arguments: &Arguments, environment: &Envir
     allowed(&file, to)?;
     until_told(arguments, environment, async |work| {
         let cloud = work.cloud(&file).await?;
-        let wants = wanted(&existing(work, &cloud, &file).await?, &file, path)?;
+        let existing = existing(work, &cloud, &file).await?;
+        let grows = to >= wanted(&existing, &file, path)?;
+        if grows {
+            plan::not_orphaned(&difference(&file.pool, &Launch::of(&file.pool, ""), &existing))?;
+        }
         let settings = settings(&file, &Own::of(environment));
-        let grows = to >= wants;
         let task = Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods: false, grows };
         let scaled = async |held: &Held| {
             let report = held.pools.scale(to, &work.stop).await.map_err(fault)?;

@@ -7,17 +7,21 @@ mod table;
 use std::fs;
 
 use anyhow::Context as _;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use spot_aws::fleet::Prices;
+use spot_aws::fleet::{Event, Existing, ExistingFleet, Prices};
 use spot_core::ports::{Cluster as _, Scope};
 
 use self::seen::Seen;
 use super::cli::{Arguments, StatusArgs};
-use super::work::until_told;
+use super::work::{Cloud, Work, until_told};
 use crate::cli::{Environment, Output};
 use crate::exit::{Exit, Fault};
 use crate::output;
 use crate::pool::PoolFile;
+
+/// How old may be what a fleet said of itself.
+const LOOK_BACK: SignedDuration = SignedDuration::from_hours(1);
 
 /// A pool as it is.
 #[derive(Debug, PartialEq, Serialize)]
@@ -32,6 +36,19 @@ struct Status {
     cost: Cost,
     /// What is not as it should be, and the remedy.
     disagreements: Vec<String>,
+    /// What the fleets said lately of what is wrong.
+    said: Vec<Said>,
+}
+
+/// What a fleet says is wrong.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Said {
+    fleet: String,
+    at: Timestamp,
+    /// What it means, and what helps.
+    explained: &'static str,
+    /// In EC2's words.
+    words: String,
 }
 
 /// In units.
@@ -62,6 +79,8 @@ struct FleetRow {
     activity: Option<String>,
     target: u32,
     fulfilled: u32,
+    /// What it could do without.
+    excess: u32,
     /// Whether it is what the file asks for.
     current: bool,
 }
@@ -101,9 +120,18 @@ pub(super) fn status(args: &StatusArgs, arguments: &Arguments, environment: &Env
         let connection = work.connection(&file, &args.access).await?;
         let existing = cloud.pool.existing(work.by()).await.context("can't ask what exists of the pool")?;
         let members = cloud.pool.members(work.by()).await.context("can't ask for the pool's machines")?;
+        let said = said(work, &cloud, &existing).await?;
         let live = connection.cluster.open(Scope::Cluster, work.by()).await.context("can't read the cluster")?;
         let view = live.view();
-        let seen = Seen { file: &file, existing: &existing, members: &members, nodes: view.nodes(), prices: &prices };
+        let seen = Seen {
+            file: &file,
+            existing: &existing,
+            members: &members,
+            nodes: view.nodes(),
+            prices: &prices,
+            said: &said,
+            now: work.clock.now(),
+        };
         let status = Status::of(&seen);
         output::result(&match args.output {
             Output::Text => table::text(&status),
@@ -111,6 +139,18 @@ pub(super) fn status(args: &StatusArgs, arguments: &Arguments, environment: &Env
         })?;
         Ok(Exit::Orderly)
     })
+}
+
+/// What the fleets said lately that have not ended, the oldest first.
+async fn said(work: &Work<'_>, cloud: &Cloud, existing: &Existing) -> Result<Vec<(String, Event)>, Fault> {
+    let since = work.clock.now() - LOOK_BACK;
+    let mut said = Vec::new();
+    for ExistingFleet { id, .. } in existing.fleets.iter().filter(|fleet| fleet.ours && !fleet.has_ended) {
+        let events = cloud.pool.history(id, since, work.by()).await;
+        let events = events.with_context(|| format!("can't ask what fleet {id} says of itself"))?;
+        said.extend(events.into_iter().map(|event| (id.clone(), event)));
+    }
+    Ok(said)
 }
 
 /// The table that counts.

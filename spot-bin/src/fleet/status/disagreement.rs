@@ -1,9 +1,12 @@
-//! What disagrees between a pool's file, its fleets, their machines and the Nodes; each with what helps.
+//! What disagrees between a pool's file, its fleets, their machines and the Nodes; each with what helps. What only takes
+//! its time, as a machine that boots or a node that is being retired, disagrees with nothing.
 
-use spot_core::node::ClaimAnnotation;
+use spot_aws::fleet::{Launch, difference};
+use spot_core::node::{ClaimAnnotation, Readiness};
 
 use super::FleetRow;
 use super::seen::{Seen, instance};
+use crate::fleet::plan;
 
 /// All of it, in words.
 pub(super) fn disagreements(seen: &Seen<'_>, fleets: &[FleetRow]) -> Vec<String> {
@@ -23,13 +26,17 @@ fn foreign(seen: &Seen<'_>) -> Vec<String> {
 }
 
 fn of_fleets(seen: &Seen<'_>, fleets: &[FleetRow]) -> Vec<String> {
-    let wanted = seen.file.pool.target_capacity;
+    let pool = &seen.file.pool;
+    let wanted = pool.target_capacity;
     let mut found = Vec::new();
+    if plan::is_orphaned(&difference(pool, &Launch::of(pool, ""), seen.existing)) {
+        found.push(plan::ORPHANED.to_string());
+    }
     if !fleets.iter().any(|fleet| fleet.current) {
         found.push("no fleet is what the file asks for: `spot-fleet plan` says what would change".to_owned());
     }
     let is_alone = fleets.len() == 1;
-    for FleetRow { id, target, fulfilled, current, .. } in fleets {
+    for FleetRow { id, target, fulfilled, excess, current, .. } in fleets {
         if !current {
             found.push(format!("fleet {id} is not what the file asks for: `spot-fleet roll` takes its place"));
             continue;
@@ -40,10 +47,10 @@ fn of_fleets(seen: &Seen<'_>, fleets: &[FleetRow]) -> Vec<String> {
                  file, makes them agree"
             ));
         }
-        if fulfilled > target {
+        if *excess > 0 {
             found.push(format!(
-                "fleet {id} has {} units more than it wants: `spot-fleet scale` retires them, as far as weights allow",
-                fulfilled - target
+                "fleet {id} has {excess} units more than it wants: `spot-fleet scale` retires them, as far as weights \
+                 allow"
             ));
         } else if fulfilled < target {
             found.push(format!("fleet {id} lacks {} units that it wants", target - fulfilled));
@@ -54,14 +61,19 @@ fn of_fleets(seen: &Seen<'_>, fleets: &[FleetRow]) -> Vec<String> {
     found
 }
 
+/// A machine has `ready.timeout` to become a Ready node.
 fn of_machines(seen: &Seen<'_>) -> Vec<String> {
-    let nodeless = seen.members.iter().filter(|member| seen.node(member).is_none());
-    let words = nodeless.map(|member| {
-        format!(
-            "{} ({}, launched {}) is no Node: look at its user data, its role's mapping and its security groups",
-            member.instance, member.state, member.launched
-        )
-    });
+    let words =
+        seen.members.iter().filter(|member| seen.is_late(member)).filter_map(|member| match seen.node(member) {
+            None => Some(format!(
+                "{} ({}, launched {}) is no Node: look at its user data, its role's mapping and its security groups",
+                member.instance, member.state, member.launched
+            )),
+            Some(node) if node.readiness != Readiness::Ready && matches!(node.claim, ClaimAnnotation::Absent) => {
+                Some(format!("node {} is not Ready: `kubectl describe node {}` says why", node.name, node.name))
+            }
+            Some(_) => None,
+        });
     words.collect()
 }
 
@@ -73,6 +85,8 @@ fn of_nodes(seen: &Seen<'_>) -> Vec<String> {
         let is_member = |instance: &String| seen.members.iter().any(|member| member.instance == *instance);
         match &instance {
             Some(instance) if is_member(instance) => {}
+            // It goes after its machine.
+            Some(_) if matches!(node.claim, ClaimAnnotation::Valid(_)) => {}
             Some(instance) => found.push(format!(
                 "node {name} says to be the pool's, and its machine {instance} is none of the pool's: it is gone, or was \
                  labelled by hand"

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use spot_aws::ProviderId;
-use spot_aws::fleet::{Existing, PoolMember, Prices, tag};
+use spot_aws::fleet::{Event, Existing, PoolMember, Prices, tag};
 use spot_core::node::{NodeSnapshot, Readiness};
 
 use super::disagreement::disagreements;
-use super::{Capacity, Cost, FleetRow, MachineRow, Status};
+use super::{Capacity, Cost, FleetRow, MachineRow, Said, Status};
 use crate::pool::PoolFile;
 
 /// What was seen.
@@ -18,6 +19,10 @@ pub(super) struct Seen<'a> {
     pub(super) members: &'a [PoolMember],
     pub(super) nodes: &'a [Arc<NodeSnapshot>],
     pub(super) prices: &'a Prices,
+    /// What the fleets said lately.
+    pub(super) said: &'a [(String, Event)],
+    /// When that was.
+    pub(super) now: Timestamp,
 }
 
 impl Status {
@@ -39,6 +44,7 @@ impl Status {
             pool: pool.name.clone(),
             cluster: pool.cluster.clone(),
             disagreements: disagreements(seen, &fleets),
+            said: seen.said(),
             cost: Cost::of_all(machines.iter().map(|row| row.cost)),
             capacity,
             fleets,
@@ -58,9 +64,27 @@ impl<'a> Seen<'a> {
             activity: fleet.activity.clone(),
             target: if fleet.has_ended { 0 } else { fleet.target },
             fulfilled: fleet.fulfilled,
+            excess: fleet.excess(),
             current: Some(&fleet.id) == current,
         };
         there.map(row).collect()
+    }
+
+    /// What is wrong by the fleets' own words, each thing once for each fleet, as it was said last.
+    fn said(&self) -> Vec<Said> {
+        let mut said: Vec<Said> = Vec::new();
+        for (fleet, event) in self.said {
+            let Some(explained) = event.explained else { continue };
+            said.retain(|other| (&other.fleet, other.explained) != (fleet, explained));
+            said.push(Said { fleet: fleet.clone(), at: event.at, explained, words: event.words.clone() });
+        }
+        said
+    }
+
+    /// Whether this machine should be a Ready node by now.
+    pub(super) fn is_late(&self, member: &PoolMember) -> bool {
+        let waits = SignedDuration::try_from(self.file.ready_timeout).unwrap_or(SignedDuration::MAX);
+        member.state == "running" && self.now.duration_since(member.launched) > waits
     }
 
     /// The Node that is this machine.
@@ -79,7 +103,10 @@ impl<'a> Seen<'a> {
 
     fn machine(&self, member: &PoolMember) -> MachineRow {
         let node = self.node(member);
-        let region = self.file.region.as_deref().unwrap_or_else(|| region(&member.zone));
+        let region = region(&member.zone).or(self.file.region.as_deref());
+        let on_demand = region.and_then(|region| self.prices.on_demand(region, &member.instance_type));
+        // Nobody pays for one that is going.
+        let is_paid = ["pending", "running"].contains(&member.state.as_str());
         MachineRow {
             instance: member.instance.clone(),
             fleet: member.fleet.clone(),
@@ -89,7 +116,7 @@ impl<'a> Seen<'a> {
             weight: member.weight,
             node: node.map(|node| node.name.to_string()),
             ready: node.is_some_and(|node| node.readiness == Readiness::Ready && !node.unschedulable),
-            cost: Cost::of(member.price, self.prices.on_demand(region, &member.instance_type)),
+            cost: if is_paid { Cost::of(member.price, on_demand) } else { Cost::default() },
         }
     }
 }
@@ -116,11 +143,31 @@ pub(super) fn instance(node: &NodeSnapshot) -> Option<String> {
     ProviderId::parse(&node.provider_id).ok().map(|id| id.instance_id().to_owned())
 }
 
-/// The region of a zone: `eu-west-1` of `eu-west-1a`. Of a local zone, of which no price is known, it is none.
-fn region(zone: &str) -> &str {
-    zone.trim_end_matches(|letter: char| letter.is_ascii_lowercase())
+/// The region of a zone: `eu-west-1` of `eu-west-1a`; none of a local zone, such as `us-west-2-lax-1a`.
+fn region(zone: &str) -> Option<&str> {
+    let region = zone.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
+    let (area, number) = region.rsplit_once('-')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    (is_number(number) && !area.split('-').any(is_number)).then_some(region)
 }
 
 fn sum(units: impl Iterator<Item = u32>) -> u32 {
     units.fold(0, u32::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("eu-west-1a", Some("eu-west-1"))]
+    #[case("us-gov-west-1b", Some("us-gov-west-1"))]
+    #[case("us-west-2-lax-1a", None)]
+    #[case("us-east-1-wl1-bos-wlz-1", None)]
+    #[case("", None)]
+    fn only_an_availability_zone_names_its_region(#[case] zone: &str, #[case] expected: Option<&str>) {
+        assert_eq!(region(zone), expected);
+    }
 }

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use comfy_table::{Table, presets};
 
-use super::{Capacity, Cost, Status};
+use super::{Capacity, Cost, Said, Status};
 
 /// All of it.
 pub(super) fn text(status: &Status) -> String {
-    let Status { pool, cluster, capacity, fleets, machines, cost, disagreements } = status;
+    let Status { pool, cluster, capacity, fleets, machines, cost, disagreements, said } = status;
     let Capacity { target, fulfilled, joined, ready, file, floor } = capacity;
     let mut text = format!(
         "Pool {pool} of cluster {cluster}: {fulfilled} of {target} units launched, {joined} joined, {ready} ready; the \
@@ -60,6 +60,12 @@ pub(super) fn text(status: &Status) -> String {
         text.push_str("\nWhat disagrees:\n");
         for disagreement in disagreements {
             let _written = writeln!(text, "  {disagreement}");
+        }
+    }
+    if !said.is_empty() {
+        text.push_str("\nWhat the fleets said in the last hour:\n");
+        for Said { fleet, at, explained, words } in said {
+            let _written = writeln!(text, "  {at} {fleet}: {explained} ({words})");
         }
     }
     text

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use spot_aws::fleet::{Existing, ExistingTemplate, PoolMember, Prices, tag};
+use jiff::{SignedDuration, Timestamp};
+use spot_aws::fleet::{
+    Cause, Event, Existing, ExistingFleet, ExistingTemplate, ExistingVersion, Launch, PoolMember, Prices, Version, tag,
+};
 use spot_core::claim::{Claim, ClaimStep, InstanceId, Machine, Owner};
 use spot_core::labels::Labels;
 use spot_core::node::{ClaimAnnotation, NodeSnapshot, Readiness, Uid};
@@ -57,25 +60,43 @@ fn claimed(node: NodeSnapshot) -> NodeSnapshot {
 }
 
 fn status(existing: &Existing, members: &[PoolMember], nodes: Vec<NodeSnapshot>) -> Status {
+    // Long after everything was launched.
+    status_at(at() + SignedDuration::from_hours(1), existing, members, nodes, &[])
+}
+
+fn status_at(
+    now: Timestamp,
+    existing: &Existing,
+    members: &[PoolMember],
+    nodes: Vec<NodeSnapshot>,
+    said: &[(String, Event)],
+) -> Status {
     let file: PoolFile = pool_file("");
     let prices = Prices::parse("eu-west-1,m5.large,0.1\neu-west-1,m5.xlarge,0.2\n").expect("it is a table");
     let nodes: Vec<_> = nodes.into_iter().map(Arc::new).collect();
-    Status::of(&Seen { file: &file, existing, members, nodes: &nodes, prices: &prices })
+    Status::of(&Seen { file: &file, existing, members, nodes: &nodes, prices: &prices, said, now })
 }
 
 fn hash() -> String {
     pool_file("").pool.hash()
 }
 
+/// With the template that the pool's file asks for.
+fn existing(fleets: Vec<ExistingFleet>) -> Existing {
+    let version = |version: Version| ExistingVersion { number: 1, description: version.description, machine: None };
+    let versions = Launch::of(&pool_file("").pool, "").template.versions.into_iter().map(version).collect();
+    Existing { template: Some(ExistingTemplate { id: "lt-1".to_owned(), ours: true, versions }), fleets }
+}
+
 #[test]
 fn a_pool_that_is_as_its_file_says_has_nothing_that_disagrees() {
-    let existing = Existing { template: None, fleets: vec![fleet("sfr-1", &hash(), (3, 3))] };
+    let found = existing(vec![fleet("sfr-1", &hash(), (3, 3))]);
     let members = [
         member("i-0000000000000000a", "m5.large", 1, Some(0.03)),
         member("i-0000000000000000b", "m5.xlarge", 2, Some(0.05)),
     ];
     let nodes = vec![node("node-a", "i-0000000000000000a"), node("node-b", "i-0000000000000000b")];
-    let status = status(&existing, &members, nodes);
+    let status = status(&found, &members, nodes);
     assert_eq!(status.disagreements, [""; 0]);
     assert_eq!((status.capacity.joined, status.capacity.ready), (3, 3));
     insta::assert_snapshot!(table::text(&status));
@@ -109,12 +130,81 @@ fn everything_that_disagrees_is_told() {
 #[test]
 fn of_a_single_fleet_it_is_told_that_somebody_scaled_it_and_what_is_too_much() {
     let of = |capacity| {
-        let existing = Existing { template: None, fleets: vec![fleet("sfr-1", &hash(), capacity)] };
-        status(&existing, &[], Vec::new()).disagreements.join("\n")
+        let found = existing(vec![fleet("sfr-1", &hash(), capacity)]);
+        status(&found, &[], Vec::new()).disagreements.join("\n")
     };
     assert!(of((2, 2)).contains("wants 2 units, and the file 3: somebody scaled it"), "{}", of((2, 2)));
     assert!(of((3, 5)).contains("has 2 units more than it wants"), "{}", of((3, 5)));
     assert_eq!(of((3, 3)), "");
+}
+
+#[test]
+fn more_than_is_wanted_is_told_only_where_a_machine_fits_into_it() {
+    let of = |fulfilled| {
+        let heavy = ExistingFleet { lightest: Some(2), ..fleet("sfr-1", &hash(), (3, fulfilled)) };
+        status(&existing(vec![heavy]), &[], Vec::new()).disagreements
+    };
+    assert_eq!(of(4), [""; 0]);
+    assert!(of(5).concat().contains("has 2 units more than it wants"), "{:?}", of(5));
+}
+
+#[test]
+fn what_only_takes_its_time_disagrees_with_nothing() {
+    let found = existing(vec![fleet("sfr-1", &hash(), (3, 3))]);
+    let in_state = |instance: &str, state: &str| PoolMember {
+        state: state.to_owned(),
+        ..member(instance, "m5.large", 1, Some(0.03))
+    };
+    let members = [
+        in_state("i-0000000000000000a", "pending"),
+        in_state("i-0000000000000000b", "running"),
+        in_state("i-0000000000000000c", "running"),
+        in_state("i-0000000000000000d", "shutting-down"),
+    ];
+    let booting =
+        NodeSnapshot { readiness: Readiness::NotReady { since: at() }, ..node("node-c", "i-0000000000000000c") };
+    let nodes = || vec![booting.clone(), claimed(node("node-e", "i-0000000000000000e"))];
+    let after =
+        |minutes| status_at(at() + SignedDuration::from_mins(minutes), &found, &members, nodes(), &[]).disagreements;
+    let retired = "node node-e is being retired by fleet:workers since 2026-01-05T01:00:00Z";
+    assert_eq!(after(15), [retired]);
+    let late = after(16).join("\n");
+    for told in ["i-0000000000000000b (running", "`kubectl describe node node-c` says why", retired] {
+        assert_eq!(late.matches(told).count(), 1, "{told}: {late}");
+    }
+    assert_eq!(after(16).len(), 3, "{late}");
+    // What is going costs nothing any more.
+    let status = status_at(at(), &found, &members, nodes(), &[]);
+    let cents = status.machines.iter().map(|machine| machine.cost.spot).collect::<Vec<_>>();
+    assert_eq!(cents, [Some(0.03), Some(0.03), Some(0.03), None]);
+}
+
+#[test]
+fn what_fleets_said_is_told_once_with_what_helps() {
+    let event = |seconds, explained| Event {
+        at: at() + SignedDuration::from_secs(seconds),
+        kind: "error".to_owned(),
+        words: format!("said after {seconds} s"),
+        explained,
+    };
+    let quota = Some(Cause::SpotQuota.said());
+    let said = [event(1, None), event(2, quota), event(3, Some(Cause::Balancer.said())), event(4, quota)];
+    let said = said.map(|event| ("sfr-1".to_owned(), event));
+    let status = status_at(at(), &existing(vec![fleet("sfr-1", &hash(), (3, 3))]), &[], Vec::new(), &said);
+    let text = table::text(&status);
+    assert!(
+        text.contains(&format!("2026-01-05T01:00:04Z sfr-1: {} (said after 4 s)", Cause::SpotQuota.said())),
+        "{text}"
+    );
+    assert_eq!((text.matches("said after").count(), status.said.len()), (2, 2), "{text}");
+    let document = serde_json::to_value(&status).expect("it is a document");
+    assert_eq!(document["said"][1]["explained"], Cause::SpotQuota.said());
+}
+
+#[test]
+fn a_fleet_without_its_launch_template_is_told_with_what_helps() {
+    let existing = Existing { template: None, fleets: vec![fleet("sfr-1", &hash(), (3, 3))] };
+    assert_eq!(status(&existing, &[], Vec::new()).disagreements, [Cause::TemplateGone.said()]);
 }
 
 #[test]
@@ -125,12 +215,12 @@ fn a_pool_that_is_not_there_is_told_with_what_makes_it() {
 
 #[test]
 fn the_document_has_every_price_and_what_is_saved() {
-    let existing = Existing { template: None, fleets: vec![fleet("sfr-1", &hash(), (3, 3))] };
+    let found = existing(vec![fleet("sfr-1", &hash(), (3, 3))]);
     let members = [
         member("i-0000000000000000a", "m5.large", 1, Some(0.025)),
         member("i-0000000000000000b", "c5.large", 2, Some(0.05)),
     ];
-    let document = serde_json::to_value(status(&existing, &members, Vec::new())).expect("it is a document");
+    let document = serde_json::to_value(status(&found, &members, Vec::new())).expect("it is a document");
     assert_eq!(document["machines"][0]["saving"], 0.75);
     assert_eq!((&document["machines"][1]["onDemand"], &document["machines"][1]["saving"]), (&().into(), &().into()));
     // What is saved is told of what both prices are known of.
