@@ -119,6 +119,8 @@ pub(crate) struct Api {
     #[cfg(feature = "queue")]
     pub(crate) sqs: aws_sdk_sqs::Client,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Where the APIs are.
+    place: String,
     observer: Option<CallObserver>,
 }
 
@@ -178,6 +180,7 @@ impl Api {
                 aws_sdk_sqs::Client::from_conf(config.build())
             },
             clock,
+            place: place(&config),
             observer,
         }
     }
@@ -195,8 +198,8 @@ impl Api {
         // On the heap: the SDK's futures are large.
         let request = Box::pin(request);
         let answer = match future::select(request, pin!(self.clock.sleep_until(by))).await {
-            Either::Left((answer, _)) => answer.map_err(|error| CallError::of(action, &error)),
-            Either::Right(_) => Err(CallError::timeout(action)),
+            Either::Left((answer, _)) => answer.map_err(|error| CallError::of(action, &error).at(&self.place)),
+            Either::Right(_) => Err(CallError::timeout(action).at(&self.place)),
         };
         if let Some(observer) = &self.observer {
             observer(action, answer.as_ref().map_or_else(|error| error.kind.into(), |_| CallResult::Answered));
@@ -226,6 +229,15 @@ impl Api {
         let until = self.clock.instant() + pause;
         self.clock.sleep_until(until.min(by)).await;
         until < by
+    }
+}
+
+/// Where APIs are, for whoever can't reach them.
+fn place(config: &SdkConfig) -> String {
+    let region = config.region().map_or_else(String::new, |region| format!("region {region}"));
+    match config.endpoint_url() {
+        Some(url) => format!("{region} at {url}"),
+        None => region,
     }
 }
 
@@ -292,7 +304,7 @@ pub(crate) async fn discover(
         None => chain.region().await,
     };
     let Some(region) = region else {
-        let why = "no region: set `cloudProvider.aws.region`, or the environment variable `AWS_REGION`";
+        let why = "no region is named, nor is the environment variable `AWS_REGION` set, or a profile's `region`";
         return Err(PortError::new(ErrorClass::Permanent, why));
     };
     let base = base.with_region(Some(region.clone()));

@@ -11,8 +11,10 @@ use spot_core::error::{ErrorClass, PortError, chain};
 
 use crate::action::Action;
 
+/// What helps where credentials are not accepted.
+const RENEW: &str = "sign in again, or name another profile with `AWS_PROFILE`";
 /// What may help where no credentials are found at all.
-const METADATA: &str = "those of the machine's own role are used only with `AWS_EC2_METADATA_DISABLED=false` in the \
+const METADATA: &str = "sign in, or name a profile with `AWS_PROFILE`; those of the machine's own role are used only with `AWS_EC2_METADATA_DISABLED=false` in the \
                         environment";
 
 /// Codes of requests that came too fast.
@@ -96,7 +98,7 @@ impl CallError {
     where
         E: ProvideErrorMetadata + StdError + 'static,
     {
-        let without_code = |kind| Self { action, kind, code: String::new(), words: chain(error) };
+        let without_code = |kind| Self { action, kind, code: String::new(), words: one_line(&chain(error)) };
         match error {
             SdkError::TimeoutError(_) => without_code(Kind::Timeout),
             _ if let Some(kind) = of_credentials(error) => without_code(kind),
@@ -109,12 +111,20 @@ impl CallError {
                 let code = answer.err().code().unwrap_or_default();
                 // EC2 once said in the code whose fault it is.
                 let code = code.strip_prefix("Client.").or_else(|| code.strip_prefix("Server.")).unwrap_or(code);
-                let words = answer.err().message().unwrap_or_default().to_owned();
+                let words = one_line(answer.err().message().unwrap_or_default());
                 Self { action, kind: kind(code, status), code: code.to_owned(), words }
             }
             // Broken off, or an answer that can't be read.
             _ => without_code(Kind::Unavailable),
         }
+    }
+
+    /// The same where nobody answered, with the place that was asked, and what helps if that is a wrong one.
+    pub(crate) fn at(mut self, place: &str) -> Self {
+        if self.code.is_empty() && matches!(self.kind, Kind::Unavailable | Kind::Timeout) {
+            self.words = format!("{} ({place}; see that this is right, and that it can be reached)", self.words);
+        }
+        self
     }
 
     /// Whether the call may be made again.
@@ -191,11 +201,18 @@ impl fmt::Display for CallError {
         }
         if !code.is_empty() {
             write!(f, " ({code})")?;
-        } else if *kind == Kind::Credentials {
-            write!(f, "; {METADATA}")?;
         }
-        Ok(())
+        match kind {
+            Kind::Credentials if code.is_empty() => write!(f, "; {METADATA}"),
+            Kind::Credentials => write!(f, "; {RENEW}"),
+            Kind::Throttled | Kind::Unavailable | Kind::Timeout | Kind::Denied | Kind::Refused => Ok(()),
+        }
     }
+}
+
+/// Words of others may be lines.
+fn one_line(words: &str) -> String {
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 impl StdError for CallError {}
@@ -244,8 +261,32 @@ mod tests {
         let names_it = |error: PortError| error.to_string().contains("AWS_EC2_METADATA_DISABLED=false");
         assert!(names_it(without_credentials(CredentialsError::not_loaded_no_source())));
         assert!(!names_it(without_credentials(CredentialsError::provider_error("no route to STS"))));
+        assert!(!names_it(expired().into()));
+    }
+
+    fn expired() -> CallError {
         let (code, words) = ("ExpiredToken".to_owned(), String::new());
-        let expired = CallError { action: Action::DescribeInstances, kind: Kind::Credentials, code, words };
-        assert!(!names_it(expired.into()));
+        CallError { action: Action::DescribeInstances, kind: Kind::Credentials, code, words }
+    }
+
+    #[test]
+    fn whoever_has_no_valid_credentials_is_told_how_to_get_some_on_one_line() {
+        let lines = CredentialsError::not_loaded("no file\n  and no variable\n");
+        for error in [without_credentials(lines), expired().into()] {
+            let said = error.to_string();
+            assert!(said.contains("sign in") && said.contains("`AWS_PROFILE`"), "{said}");
+            assert!(!said.contains('\n'), "{said}");
+        }
+        let taken_in = without_credentials(CredentialsError::not_loaded("no file\n  and no variable\n")).to_string();
+        assert!(taken_in.contains("no file and no variable"), "{taken_in}");
+    }
+
+    #[test]
+    fn only_where_nobody_answered_it_is_told_who_was_asked_and_what_to_look_at() {
+        let place = "region eu-nowhere-1";
+        let failure = SdkError::<ErrorMetadata, Response>::timeout_error("no answer");
+        let unheard = CallError::of(Action::DescribeInstances, &failure).at(place).to_string();
+        assert!(unheard.contains(place) && unheard.contains("see that this is right"), "{unheard}");
+        assert!(!expired().at(place).to_string().contains(place));
     }
 }

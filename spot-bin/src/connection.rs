@@ -148,11 +148,21 @@ impl Connection {
     /// # Errors
     /// When nobody names one: a guess could be another than that of the process that migrates.
     pub fn namespace(&self) -> Result<&str, Fault> {
+        self.namespace_or(
+            "name it with `state.namespace`, --state-namespace or SPOT_MIGRATOR_STATE_NAMESPACE, in a pod with \
+             POD_NAMESPACE",
+        )
+    }
+
+    /// The same for a program that has it named in this way.
+    ///
+    /// # Errors
+    /// As [`namespace`](Self::namespace).
+    pub fn namespace_or(&self, remedy: &str) -> Result<&str, Fault> {
         self.namespace.as_deref().ok_or_else(|| {
             Fault::usage(anyhow!(
-                "nobody says in which namespace the migrator keeps its ConfigMap and its lease: name it with \
-                 `state.namespace`, --state-namespace or SPOT_MIGRATOR_STATE_NAMESPACE, in a pod with POD_NAMESPACE; \
-                 nothing was touched"
+                "nobody says in which namespace the migrator keeps its ConfigMap and its lease: {remedy}; nothing was \
+                 touched"
             ))
         })
     }

@@ -114,7 +114,12 @@ fn wrong_arguments_end_with_2_and_name_what_would_be_right(#[case] arguments: &[
 fn a_pool_in_no_region_is_refused() {
     let output = run(&POOL.replace("region: eu-west-1\n", ""), &["plan", "pool.yaml"]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("region"), "{}", said(&output));
+    assert!(said(&output).contains("`region`"), "{}", said(&output));
+    assert!(!said(&output).contains("cloudProvider"), "it is a key of another file: {}", said(&output));
+    let output = run(POOL, &["create-role", "--yes"]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("--region"), "{}", said(&output));
+    assert!(!said(&output).contains("cloudProvider"), "it is no argument: {}", said(&output));
 }
 
 #[test]

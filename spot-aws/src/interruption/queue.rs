@@ -122,7 +122,9 @@ impl Queue {
         observer: Arc<dyn Observer>,
     ) -> Result<Self, PortError> {
         let Connection { region, endpoint_url, instance_metadata } = connection;
-        let config = client::discover(region.clone(), endpoint_url.as_deref(), *instance_metadata, &clock).await?;
+        let config = client::discover(region.clone(), endpoint_url.as_deref(), *instance_metadata, &clock).await;
+        let config =
+            config.map_err(|error| PortError::new(error.class, "set `cloudProvider.aws.region`").caused_by(error))?;
         Self::new(settings, &config, clock, calls, observer)
     }
 

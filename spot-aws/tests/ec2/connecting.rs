@@ -81,10 +81,11 @@ fn nothing_asks_the_metadata_service_unless_told_to() {
 }
 
 #[test]
-fn without_a_region_nothing_is_connected_and_the_setting_is_named() {
+fn without_a_region_nothing_is_connected_and_no_key_of_one_program_is_named() {
     let (asked, said) = run("region", &[]);
     assert_eq!(asked, 0);
-    assert!(said.contains("not connected: Permanent") && said.contains("cloudProvider.aws.region"), "{said}");
+    assert!(said.contains("not connected: Permanent") && said.contains("`AWS_REGION`"), "{said}");
+    assert!(!said.contains("cloudProvider"), "whoever connects knows its own keys: {said}");
     let (_, said) = run("region", &[("AWS_REGION", "eu-west-1")]);
     assert!(!said.contains("not connected"), "{said}");
 }

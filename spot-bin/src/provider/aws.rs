@@ -29,7 +29,7 @@ pub(super) async fn connect(
 ) -> Result<Aws, Fault> {
     let observer = metrics.map(Metrics::aws_calls);
     let connected = Aws::connect(settings(aws, config, environment), Arc::clone(clock), observer).await;
-    connected.context("the configuration is refused: cloudProvider.aws").map_err(Fault::usage)
+    connected.context("the configuration is refused: set `cloudProvider.aws.region`").map_err(Fault::usage)
 }
 
 fn settings(aws: &config::Aws, config: &Config, environment: &Environment) -> AwsSettings {
