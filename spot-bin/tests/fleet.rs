@@ -155,22 +155,34 @@ fn a_plan_is_one_json_document_with_what_would_be_sent_and_every_key() {
 
 /// An AWS that allows nothing.
 fn denying() -> String {
+    let refusal = "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>no</Message></Error></Errors>\
+                   <RequestID>1</RequestID></Response>";
+    answering(move |_action| ("403 Forbidden", refusal.to_owned()))
+}
+
+/// An AWS in which there is nothing.
+fn empty() -> String {
+    answering(|action| ("200 OK", format!("<{action}Response><requestId>1</requestId></{action}Response>")))
+}
+
+fn answering(answer: impl Fn(&str) -> (&'static str, String) + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it listens");
-    let body = "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>no</Message></Error></Errors>\
-                <RequestID>1</RequestID></Response>";
-    let answer = format!(
-        "HTTP/1.1 403 Forbidden\r\ncontent-type: text/xml\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let answer = answer.clone();
             thread::spawn(move || {
-                let mut request = vec![0; 65_536];
+                // Head and body may come apart.
+                let (mut request, mut buffer) = (String::new(), vec![0; 65_536]);
+                while !request.contains("Action=") {
+                    let Ok(read @ 1..) = stream.read(&mut buffer) else { return };
+                    request.push_str(&String::from_utf8_lossy(&buffer[..read]));
+                }
+                let action = request.split("Action=").nth(1).and_then(|rest| rest.split('&').next());
+                let (status, body) = answer(action.unwrap_or_default());
+                let head = format!("HTTP/1.1 {status}\r\ncontent-type: text/xml\r\nconnection: close\r\n");
                 // Whoever does not read the answer does not want it.
-                let _asked = stream.read(&mut request);
-                let _answered = stream.write_all(answer.as_bytes());
+                let _answered = write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len());
             });
         }
     });
@@ -191,6 +203,17 @@ fn a_right_that_is_missing_on_aws_fails_the_command_with_1_and_is_named(#[case] 
     assert_eq!(output.status.code(), Some(1), "{said}");
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("error: ") && said.contains("ec2:Describe"), "{said}");
+}
+
+#[test]
+fn the_status_shows_what_aws_says_though_the_cluster_does_not_answer() {
+    let output = run(&format!("{POOL}endpointUrl: \"{}\"\n", empty()), &["status", "pool.yaml"]);
+    let (said, printed) = (said(&output), printed(&output));
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(printed.contains("There is no fleet."), "{printed}\n{said}");
+    for word in ["error: the cluster could not be read", "look at the address, the network and the credentials"] {
+        assert!(said.contains(word), "{word} is not said in\n{said}");
+    }
 }
 
 /// Nothing was changed yet: a person who does not want to wait any more need not.

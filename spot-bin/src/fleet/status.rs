@@ -10,12 +10,14 @@ use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use spot_aws::fleet::{Event, Existing, ExistingFleet, Prices};
-use spot_core::ports::{Cluster as _, Scope};
+use spot_core::ports::{Cluster as _, Live, Scope};
+use spot_kube::preflight::Features;
 
 use self::seen::Seen;
 use super::cli::{Arguments, StatusArgs};
 use super::work::{Cloud, Work, until_told};
 use crate::cli::{Environment, Output};
+use crate::connection::Connection;
 use crate::exit::{Exit, Fault};
 use crate::output;
 use crate::pool::PoolFile;
@@ -59,10 +61,10 @@ struct Capacity {
     target: u32,
     /// What they have, by EC2's word.
     fulfilled: u32,
-    /// What of it is a Node.
-    joined: u32,
-    /// What of that takes pods.
-    ready: u32,
+    /// What of it is a Node; none: not known.
+    joined: Option<u32>,
+    /// What of that takes pods; none: not known.
+    ready: Option<u32>,
     /// What the file wants.
     file: u32,
     /// Below this it is never scaled.
@@ -96,7 +98,8 @@ struct MachineRow {
     state: String,
     weight: Option<u32>,
     node: Option<String>,
-    ready: bool,
+    /// None: not known.
+    ready: Option<bool>,
     #[serde(flatten)]
     cost: Cost,
 }
@@ -121,13 +124,13 @@ pub(super) fn status(args: &StatusArgs, arguments: &Arguments, environment: &Env
         let existing = cloud.pool.existing(work.by()).await.context("can't ask what exists of the pool")?;
         let members = cloud.pool.members(work.by()).await.context("can't ask for the pool's machines")?;
         let said = said(work, &cloud, &existing).await?;
-        let live = connection.cluster.open(Scope::Cluster, work.by()).await.context("can't read the cluster")?;
-        let view = live.view();
+        let cluster = cluster(work, &connection).await;
+        let view = cluster.as_ref().ok().map(|live| live.view());
         let seen = Seen {
             file: &file,
             existing: &existing,
             members: &members,
-            nodes: view.nodes(),
+            nodes: view.as_ref().map(|view| view.nodes()),
             prices: &prices,
             said: &said,
             now: work.clock.now(),
@@ -137,8 +140,20 @@ pub(super) fn status(args: &StatusArgs, arguments: &Arguments, environment: &Env
             Output::Text => table::text(&status),
             Output::Json => format!("{}\n", serde_json::to_string(&status).context("can't write JSON")?),
         })?;
-        Ok(Exit::Orderly)
+        match cluster {
+            Ok(_seen) => Ok(Exit::Orderly),
+            Err(Fault { exit, error }) => {
+                let error = error.context("the cluster could not be read, so nothing is said of nodes");
+                Err(Fault { exit, error })
+            }
+        }
     })
+}
+
+/// The cluster as it is now. Whether it answers at all shows soon.
+async fn cluster(work: &Work<'_>, connection: &Connection) -> Result<Box<dyn Live>, Fault> {
+    work.preflight(connection, &Features::default()).await?;
+    Ok(connection.cluster.open(Scope::Cluster, work.by()).await.context("can't read the cluster")?)
 }
 
 /// What the fleets said lately that have not ended, the oldest first.

@@ -202,8 +202,8 @@ impl Work<'_> {
         let Task { file, access, cloud, settings, deletes_pods, grows } = task;
         let connection = self.connection(file, access).await?;
         let namespace = connection.namespace_or("write `state.namespace` into the pool's file")?;
-        let name = file.leader_election.enabled.then(|| file.lease_name());
-        let with_events = self.preflight(&connection, name.clone(), deletes_pods).await?;
+        let name = lease_name(file);
+        let with_events = self.preflight(&connection, &features(file, deletes_pods)).await?;
         let shown: Arc<dyn Observer> =
             if self.is_verbose { Arc::new(Log::default()) } else { Arc::clone(&self.shown) as Arc<dyn Observer> };
         let mut observers = Observers::default().and(shown);
@@ -257,14 +257,11 @@ impl Work<'_> {
     }
 
     /// Whether Events may be published.
-    async fn preflight(
-        &self,
-        connection: &Connection,
-        lease: Option<String>,
-        deletes_pods: bool,
-    ) -> Result<bool, Fault> {
-        let features = Features { retire: true, delete_pods: deletes_pods, events: true, lease };
-        let missing = connection.missing_rights(&features, Duration::ZERO).await?;
+    ///
+    /// # Errors
+    /// When the cluster does not answer, or a right is missing that `features` need.
+    pub(super) async fn preflight(&self, connection: &Connection, features: &Features) -> Result<bool, Fault> {
+        let missing = connection.missing_rights(features, Duration::ZERO).await?;
         let is_for_events = |right: &Right| NeededBy::of(right) == NeededBy::Events;
         let (for_events, needed): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_for_events);
         connection::need_with(&needed, |right| match NeededBy::of(right) {
@@ -303,6 +300,16 @@ pub(super) fn finished(work: &Work<'_>, report: &Report, detailed: bool) -> Resu
 pub(super) fn told(work: &Work<'_>, report: &Report) -> Result<(), Fault> {
     work.shown.end();
     Ok(output::result(&report::text(report))?)
+}
+
+/// What work on the pool of this file needs in the cluster.
+pub(super) fn features(file: &PoolFile, deletes_pods: bool) -> Features {
+    Features { retire: true, delete_pods: deletes_pods, events: true, lease: lease_name(file) }
+}
+
+/// The lease under which the pool is changed; none: nobody else is kept off.
+fn lease_name(file: &PoolFile) -> Option<String> {
+    file.leader_election.enabled.then(|| file.lease_name())
 }
 
 fn told_to_stop() -> Fault {

@@ -61,8 +61,11 @@ fn of_fleets(seen: &Seen<'_>, fleets: &[FleetRow]) -> Vec<String> {
     found
 }
 
-/// A machine has `ready.timeout` to become a Ready node.
+/// A machine has `ready.timeout` to become a Ready node. Nothing is said of what was not seen.
 fn of_machines(seen: &Seen<'_>) -> Vec<String> {
+    if seen.nodes.is_none() {
+        return Vec::new();
+    }
     let words =
         seen.members.iter().filter(|member| seen.is_late(member)).filter_map(|member| match seen.node(member) {
             None => Some(format!(

@@ -17,7 +17,8 @@ pub(super) struct Seen<'a> {
     pub(super) file: &'a PoolFile,
     pub(super) existing: &'a Existing,
     pub(super) members: &'a [PoolMember],
-    pub(super) nodes: &'a [Arc<NodeSnapshot>],
+    /// None: the cluster could not be read.
+    pub(super) nodes: Option<&'a [Arc<NodeSnapshot>]>,
     pub(super) prices: &'a Prices,
     /// What the fleets said lately.
     pub(super) said: &'a [(String, Event)],
@@ -35,8 +36,8 @@ impl Status {
         let capacity = Capacity {
             target: sum(fleets.iter().map(|fleet| fleet.target)),
             fulfilled: sum(fleets.iter().map(|fleet| fleet.fulfilled)),
-            joined: units(&|row| row.node.is_some()),
-            ready: units(&|row| row.ready),
+            joined: seen.nodes.map(|_| units(&|row| row.node.is_some())),
+            ready: seen.nodes.map(|_| units(&|row| row.ready == Some(true))),
             file: pool.target_capacity,
             floor: pool.min_capacity,
         };
@@ -87,18 +88,19 @@ impl<'a> Seen<'a> {
         member.state == "running" && self.now.duration_since(member.launched) > waits
     }
 
+    fn nodes(&self) -> impl Iterator<Item = &'a NodeSnapshot> + use<'a> {
+        self.nodes.unwrap_or_default().iter().map(|node| &**node)
+    }
+
     /// The Node that is this machine.
     pub(super) fn node(&self, member: &PoolMember) -> Option<&'a NodeSnapshot> {
-        self.nodes.iter().map(|node| &**node).find(|node| instance(node).as_deref() == Some(&*member.instance))
+        self.nodes().find(|node| instance(node).as_deref() == Some(&*member.instance))
     }
 
     /// The Nodes that bear the pool's label.
     pub(super) fn labelled(&self) -> impl Iterator<Item = &'a NodeSnapshot> {
         let pool = self.file.pool.name.clone();
-        self.nodes
-            .iter()
-            .map(|node| &**node)
-            .filter(move |node| node.labels.get(tag::POOL).is_some_and(|of| *of == *pool))
+        self.nodes().filter(move |node| node.labels.get(tag::POOL).is_some_and(|of| *of == *pool))
     }
 
     fn machine(&self, member: &PoolMember) -> MachineRow {
@@ -115,7 +117,9 @@ impl<'a> Seen<'a> {
             state: member.state.clone(),
             weight: member.weight,
             node: node.map(|node| node.name.to_string()),
-            ready: node.is_some_and(|node| node.readiness == Readiness::Ready && !node.unschedulable),
+            ready: self
+                .nodes
+                .map(|_| node.is_some_and(|node| node.readiness == Readiness::Ready && !node.unschedulable)),
             cost: if is_paid { Cost::of(member.price, on_demand) } else { Cost::default() },
         }
     }

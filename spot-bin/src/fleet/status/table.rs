@@ -10,6 +10,8 @@ use super::{Capacity, Cost, Said, Status};
 pub(super) fn text(status: &Status) -> String {
     let Status { pool, cluster, capacity, fleets, machines, cost, disagreements, said } = status;
     let Capacity { target, fulfilled, joined, ready, file, floor } = capacity;
+    let units = |known: &Option<u32>| known.map_or_else(|| "an unknown number".to_owned(), |units| units.to_string());
+    let (joined, ready) = (units(joined), units(ready));
     let mut text = format!(
         "Pool {pool} of cluster {cluster}: {fulfilled} of {target} units launched, {joined} joined, {ready} ready; the \
          file wants {file}, never below {floor}.\n\n"
@@ -32,7 +34,7 @@ pub(super) fn text(status: &Status) -> String {
         let columns =
             ["INSTANCE", "TYPE", "ZONE", "STATE", "WEIGHT", "NODE", "READY", "SPOT $/h", "ON-DEMAND $/h", "SAVING"];
         let rows = machines.iter().map(|row| {
-            let ready = if row.ready { "yes" } else { "no" };
+            let ready = row.ready.map_or_else(unknown, |ready| if ready { "yes" } else { "no" }.to_owned());
             let [spot, on_demand, saving] = cells(&row.cost);
             vec![
                 row.instance.clone(),
@@ -41,7 +43,7 @@ pub(super) fn text(status: &Status) -> String {
                 row.state.clone(),
                 row.weight.map_or_else(unknown, |weight| weight.to_string()),
                 row.node.clone().unwrap_or_else(unknown),
-                ready.to_owned(),
+                ready,
                 spot,
                 on_demand,
                 saving,

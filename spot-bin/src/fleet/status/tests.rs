@@ -74,7 +74,7 @@ fn status_at(
     let file: PoolFile = pool_file("");
     let prices = Prices::parse("eu-west-1,m5.large,0.1\neu-west-1,m5.xlarge,0.2\n").expect("it is a table");
     let nodes: Vec<_> = nodes.into_iter().map(Arc::new).collect();
-    Status::of(&Seen { file: &file, existing, members, nodes: &nodes, prices: &prices, said, now })
+    Status::of(&Seen { file: &file, existing, members, nodes: Some(&nodes), prices: &prices, said, now })
 }
 
 fn hash() -> String {
@@ -89,6 +89,20 @@ fn existing(fleets: Vec<ExistingFleet>) -> Existing {
 }
 
 #[test]
+fn of_a_cluster_that_could_not_be_read_nothing_is_claimed_and_the_rest_is_shown() {
+    let found = existing(vec![fleet("sfr-1", &hash(), (3, 3))]);
+    let members = [member("i-0000000000000000a", "m5.large", 3, Some(0.03))];
+    let prices = Prices::parse("eu-west-1,m5.large,0.1\n").expect("it is a table");
+    let (file, now) = (pool_file(""), at() + SignedDuration::from_hours(1));
+    let seen = Seen { file: &file, existing: &found, members: &members, nodes: None, prices: &prices, said: &[], now };
+    let status = Status::of(&seen);
+    assert_eq!(status.disagreements, [""; 0], "that a machine is no Node was not seen");
+    assert_eq!((status.capacity.joined, status.capacity.ready, status.capacity.fulfilled), (None, None, 3));
+    assert_eq!((status.machines[0].ready, status.machines[0].cost.spot), (None, Some(0.03)));
+    assert!(table::text(&status).contains("an unknown number joined"), "{}", table::text(&status));
+}
+
+#[test]
 fn a_pool_that_is_as_its_file_says_has_nothing_that_disagrees() {
     let found = existing(vec![fleet("sfr-1", &hash(), (3, 3))]);
     let members = [
@@ -98,7 +112,7 @@ fn a_pool_that_is_as_its_file_says_has_nothing_that_disagrees() {
     let nodes = vec![node("node-a", "i-0000000000000000a"), node("node-b", "i-0000000000000000b")];
     let status = status(&found, &members, nodes);
     assert_eq!(status.disagreements, [""; 0]);
-    assert_eq!((status.capacity.joined, status.capacity.ready), (3, 3));
+    assert_eq!((status.capacity.joined, status.capacity.ready), (Some(3), Some(3)));
     insta::assert_snapshot!(table::text(&status));
 }
 
@@ -123,7 +137,7 @@ fn everything_that_disagrees_is_told() {
         NodeSnapshot { provider_id: String::new(), ..node("node-e", "") },
     ];
     let status = status(&existing, &members, nodes);
-    assert_eq!((status.capacity.joined, status.capacity.ready), (3, 1));
+    assert_eq!((status.capacity.joined, status.capacity.ready), (Some(3), Some(1)));
     insta::assert_snapshot!(table::text(&status));
 }
 
