@@ -5,10 +5,11 @@
 #![expect(clippy::expect_used, reason = "clippy's allowance for tests does not reach their helper functions")]
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::thread;
 
 use rstest::rstest;
@@ -228,10 +229,41 @@ fn a_question_that_nobody_answers_ends_at_once_when_told_to_and_never_as_if_it_w
     let plan = plan.spawn().expect("the program starts");
     // It asks, and catches signals by then.
     let _asked = silent.accept().expect("it asks");
-    let told = Command::new("kill").args(["-TERM", &plan.id().to_string()]).status().expect("there is kill");
-    assert!(told.success());
+    tell_to_stop(&plan);
     let output = plan.wait_with_output().expect("it ends");
     let said = said(&output);
     assert_eq!((output.status.code(), printed(&output).as_str()), (Some(1), ""), "{said}");
     assert!(said.contains("told to stop before anything was touched"), "{said}");
+}
+
+fn tell_to_stop(program: &Child) {
+    let told = Command::new("kill").args(["-TERM", &program.id().to_string()]).status().expect("there is kill");
+    assert!(told.success());
+}
+
+#[test]
+fn whoever_stops_a_command_in_the_middle_of_a_step_is_told_what_is_waited_for_and_how_not_to() {
+    let (at_work, begins) = mpsc::channel();
+    let nobody = "<ErrorResponse><Error><Code>NoSuchEntity</Code><Message>no</Message></Error></ErrorResponse>";
+    let aws = answering(move |action| {
+        while action == "CreateRole" {
+            // Whoever waits for the first one is gone at another.
+            let _told = at_work.send(());
+            thread::park();
+        }
+        ("404 Not Found", nobody.to_owned())
+    });
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut create = program(folder.path());
+    create.args(["create-role", "--yes", "--region", "eu-west-1", "--endpoint-url", &aws]);
+    let mut create = create.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    begins.recv().expect("it creates the role");
+    tell_to_stop(&create);
+    let mut lines = BufReader::new(create.stderr.take().expect("it is piped")).lines();
+    let said = lines.next().and_then(Result::ok).unwrap_or_default();
+    assert!(said.contains("told to stop") && said.contains("told once more, at once"), "{said}");
+    tell_to_stop(&create);
+    let said = lines.next().and_then(Result::ok).unwrap_or_default();
+    assert!(said.starts_with("error: SIGTERM came again"), "{said}");
+    assert_eq!(create.wait().expect("it ends").code(), Some(1));
 }

@@ -105,11 +105,14 @@ pub(super) fn until_told(
         let shown = Arc::new(Shown::new(output::is_watched() && !is_verbose));
         let (stop, begun) = (Stop::default(), Stop::default());
         let command = Work { environment, clock, stop, shown, is_verbose, begun };
-        tokio::select! {
+        let ended = tokio::select! {
             ended = work(&command) => ended,
             why = signals.hurry(&command.stop, ("its time", GRACE)) => Err(Fault::failed(why)),
             () = command.stopped_early() => Err(told_to_stop()),
-        }
+        };
+        // Whatever ended it: a bar that stays would be torn by what is said next.
+        command.shown.end();
+        ended
     });
     runtime.shutdown_timeout(LAST_LOOKUPS);
     ended
@@ -121,10 +124,12 @@ impl Work<'_> {
         self.begun.set();
     }
 
-    /// Returns when it is to end and has changed nothing yet: questions can be left in the middle.
+    /// Returns when it is to end and has changed nothing yet: questions can be left in the middle. Otherwise it is said
+    /// that the end takes its time.
     async fn stopped_early(&self) {
         self.stop.wait().await;
         if self.begun.is_set() {
+            self.shown.say("told to stop: ending after this step; told once more, at once");
             std::future::pending::<()>().await;
         }
     }
