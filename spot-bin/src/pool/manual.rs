@@ -38,7 +38,8 @@ const MEANING: &str = "\
 | `tags` | tags of fleet, launch template, machines and volumes, from their first moment |
 | `loadBalancers`, `targetGroups` | the fleet registers its machines with them; before a machine goes it is deregistered, and `loadBalancer` says how long it is waited for. They have to bear the cluster's tag, or a name that begins with `<cluster>-`: else [the rights](../deploy/iam/README.md#node-pools) do not suffice to take a machine out of them |
 | `fleetRole` | the role by which the fleet launches and tags; `spot-fleet create-role` makes it where it is missing |
-| `allocationStrategy`, `capacityRebalance` | of the fleet |
+| `allocationStrategy` | of the fleet |
+| `capacityRebalance` | of the fleet. With `launch-before-terminate` it terminates the old machine by itself when `terminationDelay` is over, whether its node was drained or not: nodes are empty by then only if the migrator's `interruption.rebalanceRecommendation` is `drain`. With `launch` it terminates none |
 
 The other keys are not AWS's business: how nodes are emptied and waited for, with the same words and defaults as in the \
 migrator's [configuration](configuration.md).
