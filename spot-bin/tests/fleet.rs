@@ -207,6 +207,16 @@ fn a_right_that_is_missing_on_aws_fails_the_command_with_1_and_is_named(#[case] 
 }
 
 #[test]
+fn a_dry_run_looks_at_the_cluster_whatever_aws_says() {
+    let output = run(&format!("{POOL}endpointUrl: \"{}\"\n", empty()), &["create", "pool.yaml", "--dry-run"]);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for word in ["the cluster: ", "the API server can't be asked what we may do", "error: ", "see above"] {
+        assert!(said.contains(word), "{word} is not said in\n{said}");
+    }
+}
+
+#[test]
 fn the_status_shows_what_aws_says_though_the_cluster_does_not_answer() {
     let output = run(&format!("{POOL}endpointUrl: \"{}\"\n", empty()), &["status", "pool.yaml"]);
     let (said, printed) = (said(&output), printed(&output));

@@ -27,19 +27,48 @@ pub(super) fn create(args: &CreateArgs, arguments: &Arguments, environment: &Env
     until_told(arguments, environment, async |work| {
         let cloud = work.cloud(&file).await?;
         let existing = existing(work, &cloud, &file).await?;
-        let launch = looked_at(work, &cloud, &existing).await?;
-        let changes = difference(&file.pool, &launch, &existing);
-        not_replaced(&changes, path)?;
+        let looked_at = looked_at(work, &cloud, &existing).await;
         if args.dry_run {
-            output::result(&format!("Nothing stands in the pool's way.\n{}", plan::changes(&changes, path)))?;
-            return Ok(Exit::Orderly);
+            return dry_run(work, args, &file, &existing, looked_at).await;
         }
+        let launch = looked_at?;
+        not_replaced(&difference(&file.pool, &launch, &existing), path)?;
         let mut settings = settings(&file, &Own::of(environment));
         settings.ready_timeout = args.timeout.unwrap_or(settings.ready_timeout);
         let task =
             Task { file: &file, access: &args.access, cloud: &cloud, settings, deletes_pods: false, grows: true };
         work.holding(task, async |held| created(work, held, &cloud, &file, &launch, args).await).await
     })
+}
+
+/// Looks at the cluster, too, whatever AWS says, and says what was looked at.
+async fn dry_run(
+    work: &Work<'_>,
+    args: &CreateArgs,
+    file: &PoolFile,
+    existing: &Existing,
+    looked_at: Result<Launch, Fault>,
+) -> Result<Exit, Fault> {
+    let cluster = work.may_work(file, &args.access).await;
+    let launch = match (looked_at, &cluster) {
+        (Err(fault), Err(other)) => {
+            work.shown.say(&format!("the cluster: {:#}", other.error));
+            return Err(fault);
+        }
+        (looked_at, _) => looked_at?,
+    };
+    let changes = difference(&file.pool, &launch, existing);
+    not_replaced(&changes, &args.pool.file)?;
+    cluster?;
+    let at_aws = match existing.current(&launch.hash) {
+        None => "at all that the fleet needs on AWS, and ",
+        Some(_) => "not at what the fleet needs on AWS, for it is there; but ",
+    };
+    let changes = plan::changes(&changes, &args.pool.file);
+    output::result(&format!(
+        "Nothing stands in the pool's way. It was looked {at_aws}at your rights in the cluster.\n{changes}"
+    ))?;
+    Ok(Exit::Orderly)
 }
 
 async fn created(

@@ -50,6 +50,8 @@ const REQUEST: Duration = Duration::from_mins(5);
 const SOON: Duration = Duration::from_secs(2);
 /// How long an orderly end may take.
 const GRACE: Duration = Duration::from_secs(30);
+/// Where the namespace of memory and lease is written.
+const NAMESPACE: &str = "write `state.namespace` into the pool's file";
 /// How long names that are being looked up, or a question that nobody answers, may hold up the end of the process.
 const LAST_LOOKUPS: Duration = Duration::from_millis(100);
 
@@ -206,7 +208,7 @@ impl Work<'_> {
     ) -> Result<T, Fault> {
         let Task { file, access, cloud, settings, deletes_pods, grows } = task;
         let connection = self.connection(file, access).await?;
-        let namespace = connection.namespace_or("write `state.namespace` into the pool's file")?;
+        let namespace = connection.namespace_or(NAMESPACE)?;
         let name = lease_name(file);
         let with_events = self.preflight(&connection, &features(file, deletes_pods)).await?;
         let shown: Arc<dyn Observer> =
@@ -259,6 +261,17 @@ impl Work<'_> {
         }
         beside.end().await;
         ended.map_err(|fault| because(fault, lost))
+    }
+
+    /// Looks whether the pool of this file may be worked on in the cluster.
+    ///
+    /// # Errors
+    /// When the cluster can't be reached, or a right is missing.
+    pub(super) async fn may_work(&self, file: &PoolFile, access: &AccessArgs) -> Result<(), Fault> {
+        let connection = self.connection(file, access).await?;
+        connection.namespace_or(NAMESPACE)?;
+        self.preflight(&connection, &features(file, false)).await?;
+        Ok(())
     }
 
     /// Whether Events may be published.
