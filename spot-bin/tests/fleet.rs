@@ -100,7 +100,6 @@ fn every_command_names_a_file_that_is_not_there() {
 #[case::no_file(&["create"], "<FILE>")]
 #[case::below_the_floor(&["scale", "pool.yaml", "--to", "1"], "`minCapacity`")]
 #[case::nobody_to_ask(&["delete", "pool.yaml"], "--yes")]
-#[case::nobody_to_ask_for_roles(&["create-role", "--region", "eu-west-1"], "--yes")]
 #[case::prices_that_are_not_there(&["status", "pool.yaml", "--prices", "gone.tsv"], "gone.tsv")]
 #[case::prices_that_are_none(&["status", "pool.yaml", "--prices", "pool.yaml"], "line 1")]
 #[case::kubeconfig_that_is_not_there(&["status", "pool.yaml", "--kubeconfig", "gone"], "gone")]
@@ -206,6 +205,29 @@ fn a_right_that_is_missing_on_aws_fails_the_command_with_1_and_is_named(#[case] 
     assert!(last.starts_with("error: ") && said.contains("ec2:Describe"), "{said}");
 }
 
+const NO_SUCH_ROLE: &str =
+    "<ErrorResponse><Error><Code>NoSuchEntity</Code><Message>no</Message></Error></ErrorResponse>";
+
+#[rstest]
+#[case::with_nobody_to_ask(&[], 2, "--yes")]
+#[case::in_a_dry_run(&["--dry-run"], 0, "")]
+fn roles_that_are_missing_are_shown_and_made_only_with_consent(
+    #[case] more: &[&str],
+    #[case] code: i32,
+    #[case] named: &str,
+) {
+    let aws = answering(|action| {
+        assert!(!action.starts_with("Create") && !action.starts_with("Attach"), "nobody agreed to {action}");
+        ("404 Not Found", NO_SUCH_ROLE.to_owned())
+    });
+    let arguments = ["create-role", "--region", "eu-west-1", "--endpoint-url", &aws];
+    let output = run(POOL, &[&arguments[..], more].concat());
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(printed(&output).contains("aws-ec2-spot-fleet-tagging-role"), "{}\n{said}", printed(&output));
+    assert!(said.contains(named), "{named} is not named in\n{said}");
+}
+
 #[test]
 fn a_dry_run_looks_at_the_cluster_whatever_aws_says() {
     let output = run(&format!("{POOL}endpointUrl: \"{}\"\n", empty()), &["create", "pool.yaml", "--dry-run"]);
@@ -254,14 +276,13 @@ fn tell_to_stop(program: &Child) {
 #[test]
 fn whoever_stops_a_command_in_the_middle_of_a_step_is_told_what_is_waited_for_and_how_not_to() {
     let (at_work, begins) = mpsc::channel();
-    let nobody = "<ErrorResponse><Error><Code>NoSuchEntity</Code><Message>no</Message></Error></ErrorResponse>";
     let aws = answering(move |action| {
         while action == "CreateRole" {
             // Whoever waits for the first one is gone at another.
             let _told = at_work.send(());
             thread::park();
         }
-        ("404 Not Found", nobody.to_owned())
+        ("404 Not Found", NO_SUCH_ROLE.to_owned())
     });
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut create = program(folder.path());

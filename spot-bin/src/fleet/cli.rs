@@ -173,6 +173,9 @@ pub struct CreateRoleArgs {
     /// The name of the role that Spot Fleet launches, tags and terminates machines by.
     #[arg(long, value_name = "NAME", default_value = "aws-ec2-spot-fleet-tagging-role")]
     pub name: String,
+    /// Show what would be created, and create nothing.
+    #[arg(long)]
+    pub dry_run: bool,
     /// Do not ask.
     #[arg(short, long)]
     pub yes: bool,

@@ -17,7 +17,6 @@ pub(super) fn create_role(
     environment: &Environment,
 ) -> Result<Exit, Fault> {
     until_told(arguments, environment, async |work| {
-        consent::can_be_had(args.yes)?;
         let roles = work.roles(args).await?;
         let missing = roles.missing(work.by()).await.context("can't ask which roles there are")?;
         let (missing, unknown): (Vec<_>, Vec<_>) = missing.into_iter().partition(Missing::is_certain);
@@ -31,6 +30,9 @@ pub(super) fn create_role(
         output::result(&plan(&missing))?;
         if let Some(one) = missing.iter().find(|one| !one.can_be_made()) {
             return Err(Fault::failed(anyhow!("{one}; nothing was created")));
+        }
+        if args.dry_run {
+            return Ok(Exit::Orderly);
         }
         if !consent::asked("Do that?", args.yes, &work.stop).await? {
             return Err(consent::refused("nothing was created"));

@@ -170,7 +170,7 @@ impl Work<'_> {
     /// # Errors
     /// When nobody says in which region an API is.
     pub(super) async fn roles(&self, args: &CreateRoleArgs) -> Result<Roles, Fault> {
-        let CreateRoleArgs { name, yes: _, region, endpoint_url } = args.clone();
+        let CreateRoleArgs { name, dry_run: _, yes: _, region, endpoint_url } = args.clone();
         let aws = self.aws(AwsSettings { region, endpoint_url, ..self.settings() });
         Ok(Roles::new(aws.await.context("name a region with --region").map_err(Fault::usage)?, name))
     }
