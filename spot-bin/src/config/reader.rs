@@ -271,6 +271,7 @@ impl<'t> de::MapAccess<'t> for Entries<'t> {
         let Some(entry) = self.current else {
             return Err(de::Error::custom("a value was asked for before its key"));
         };
-        seed.deserialize(&entry.tree).map_err(|mistake| mistake.under(Step::Key(entry.key.clone())))
+        let read = seed.deserialize(&entry.tree);
+        read.map_err(|mistake| mistake.at(&entry.tree.place).under(Step::Key(entry.key.clone())))
     }
 }

@@ -112,6 +112,12 @@ text! {
     Namespace = "kube-system",
 }
 
+/// What is said of numbers that may be none would be wrong of one that is at least 1.
+fn from_one<'de, D: Deserializer<'de>>(number: D) -> Result<u32, D::Error> {
+    u32::deserialize(number)
+        .map_err(|error| <D::Error as de::Error>::custom(error.to_string().replace("from 0 to", "from 1 to")))
+}
+
 /// GiB, with a default of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
@@ -259,6 +265,7 @@ pub(super) struct LaunchSpecification {
     /// As `m5.large`.
     pub(super) instance_type: String,
     /// Units of the pool's capacity that one machine is: a whole number from 1.
+    #[serde(deserialize_with = "from_one")]
     #[schemars(range(min = 1))]
     pub(super) weighted_capacity: u32,
     /// The most that is paid for an hour of one unit, in dollars, as `"0.05"`; left out: the on-demand price.

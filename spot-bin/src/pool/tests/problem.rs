@@ -27,7 +27,7 @@ use super::{HEADER, NEEDED, load, load_text};
 // Types.
 #[case::weight_with_a_fraction(
     "launchSpecifications: [{instanceType: m5.large, weightedCapacity: 1.5}]",
-    "3:67: launchSpecifications[0].weightedCapacity: found 1.5: write a whole number from 0 to 4294967295"
+    "3:67: launchSpecifications[0].weightedCapacity: found 1.5: write a whole number from 1 to 4294967295"
 )]
 #[case::weight_in_words(
     "launchSpecifications: [{instanceType: m5.large, weightedCapacity: two}]",
