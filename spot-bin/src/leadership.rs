@@ -20,6 +20,9 @@ use crate::connection;
 use crate::exit::{Exit, Fault};
 use crate::http::Readiness;
 
+/// How long the lease may take before it is said what is waited for.
+const SOON: Duration = Duration::from_secs(2);
+
 /// The lead; dropping it gives it back, so it has to live longer than the work.
 pub struct Lead {
     leadership: Arc<dyn Leadership>,
@@ -40,8 +43,8 @@ pub struct Election<'a> {
     pub lease: Option<&'a lease::Settings>,
     /// How long to wait for it; none: for ever.
     pub patience: Option<Duration>,
-    /// Who is told what is waited for, once it has taken this long.
-    pub told: Option<(Duration, &'a dyn Fn(&str))>,
+    /// Who is told what is waited for, once it takes long; none: nobody but the log.
+    pub told: Option<&'a dyn Fn(&str)>,
 }
 
 impl fmt::Debug for Election<'_> {
@@ -105,8 +108,8 @@ impl Election<'_> {
             }
         };
         let telling = async {
-            if let Some((after, told)) = self.told {
-                self.clock.sleep_until(self.clock.instant() + after).await;
+            if let Some(told) = self.told {
+                self.clock.sleep_until(self.clock.instant() + SOON).await;
                 told(&standing.borrow().waits(self.patience));
             }
             std::future::pending::<()>().await;

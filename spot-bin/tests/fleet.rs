@@ -277,10 +277,12 @@ fn tell_to_stop(program: &Child) {
 fn whoever_stops_a_command_in_the_middle_of_a_step_is_told_what_is_waited_for_and_how_not_to() {
     let (at_work, begins) = mpsc::channel();
     let aws = answering(move |action| {
-        while action == "CreateRole" {
-            // Whoever waits for the first one is gone at another.
-            let _told = at_work.send(());
-            thread::park();
+        if action == "CreateRole" {
+            loop {
+                // Whoever waits for the first one is gone at another.
+                let _told = at_work.send(());
+                thread::park();
+            }
         }
         ("404 Not Found", NO_SUCH_ROLE.to_owned())
     });

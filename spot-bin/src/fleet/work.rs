@@ -46,8 +46,6 @@ use crate::telemetry;
 const ROUND: Duration = Duration::from_mins(2);
 /// How long it may take to ask for templates and a fleet: a fleet is told of only some time after it was asked for.
 const REQUEST: Duration = Duration::from_mins(5);
-/// How long the lease may take before it is said what is waited for.
-const SOON: Duration = Duration::from_secs(2);
 /// How long an orderly end may take.
 const GRACE: Duration = Duration::from_secs(30);
 /// Where the namespace of memory and lease is written.
@@ -229,7 +227,7 @@ impl Work<'_> {
             clock: &self.clock,
             lease: lease.as_ref(),
             patience: lease.as_ref().map(leadership::patience),
-            told: Some((SOON, &|waits| self.shown.say(waits))),
+            told: Some(&|waits| self.shown.say(waits)),
         };
         let lead = election.win(&Readiness::default(), &self.stop).await?.ok_or_else(told_to_stop)?;
         self.begin();
