@@ -265,8 +265,13 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::path::{Path, PathBuf};
+    use std::sync::mpsc;
 
     use spot_core::error::PortError;
+    use spot_kube::TokioClock;
 
     use super::*;
     use crate::sample::environment;
@@ -334,6 +339,57 @@ mod tests {
             assert!(said.contains(word), "{word} is not named in {said}");
         }
         assert!(!said.contains("another process"), "{said}");
+    }
+
+    /// An API server that has no such namespace: where its kubeconfig is, and the methods that it was asked with.
+    fn without_namespace(folder: &Path) -> (PathBuf, mpsc::Receiver<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it listens");
+        let (asked, requests) = mpsc::channel();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let mut request = vec![0; 65_536];
+                let read = stream.read(&mut request).unwrap_or_default();
+                let request = String::from_utf8_lossy(&request[..read]);
+                let _heard = asked.send(request.split(' ').next().unwrap_or_default().to_owned());
+                let body = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}"#;
+                let head = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\nconnection: close\r\n";
+                let _answered = write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len());
+            }
+        });
+        let kubeconfig = folder.join("kubeconfig");
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+             clusters: [{{name: a, cluster: {{server: \"http://{address}\"}}}}]\n\
+             users: [{{name: a, user: {{}}}}]\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n"
+        );
+        fs::write(&kubeconfig, text).expect("the folder is writable");
+        (kubeconfig, requests)
+    }
+
+    #[tokio::test]
+    async fn a_single_run_asks_once_for_a_lease_in_a_namespace_that_is_not_there() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let (kubeconfig, requests) = without_namespace(folder.path());
+        let access = AccessArgs { kubeconfig: Some(kubeconfig), context: None };
+        let environment = environment(&[("HOSTNAME", "host")]);
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let lease = lease::Settings {
+            // Others would ask again and again until patience is over.
+            retry_period: Duration::from_millis(10),
+            ..lease(&config(&[]).leader_election, "lease", "gone", &environment, true)
+        };
+        let election = Election {
+            access: &access,
+            environment: &environment,
+            clock: &clock,
+            lease: Some(&lease),
+            patience: Some(Duration::from_secs(5)),
+            told: None,
+        };
+        let fault = election.win(&Readiness::default(), &Stop::default()).await.expect_err("there is no namespace");
+        assert!(fault.error.to_string().contains("kubectl create namespace gone"), "{}", fault.error);
+        assert_eq!(requests.try_iter().collect::<Vec<_>>(), ["GET", "POST"]);
     }
 
     #[test]
