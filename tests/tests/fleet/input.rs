@@ -20,7 +20,7 @@ async fn a_bad_file_is_refused_with_place_and_remedy_before_any_call() {
     for (changes, place) in [
         (offer(json!({"weightedCapacity": 0})), "launchSpecifications[0].weightedCapacity"),
         (offer(json!({"weightedCapacity": 1.5})), "launchSpecifications[0].weightedCapacity"),
-        (json!({"minCapacity": 7}), "apacity"),
+        (json!({"minCapacity": 7}), "is below `minCapacity`, 7"),
         (json!({"subnets": [subnet, subnet]}), "subnets"),
         (json!({"tags": many}), "tags"),
         (json!({"userData": {"file": file}}), "userData"),

@@ -8,6 +8,11 @@ use spot_tests::{
 
 use super::{COMMAND, Scene};
 
+/// What helps where a right is missing.
+const POLICY: &str = "attach deploy/iam/spot-fleet.json";
+/// Why a fleet gets nothing of types that are sold out, and what helps.
+const NO_CAPACITY: [&str; 2] = ["no spot capacity", "add instance types to `launchSpecifications`"];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_pool_names_and_is_not_there_is_told_with_a_remedy_and_nothing_is_created() {
     let scene = Scene::without_roles(json!({})).await;
@@ -20,22 +25,22 @@ async fn what_a_pool_names_and_is_not_there_is_told_with_a_remedy_and_nothing_is
     let of_two = json!({"subnets": [scene.cloud.subnets()[0], elsewhere[1]]});
     let unknown = json!({"launchSpecifications": [{"instanceType": "m5.large"}, {"instanceType": "m5.tiny"}]});
     for (changes, words) in [
-        (of_two, vec![elsewhere[1].as_str(), "VPC"]),
-        (unknown, vec!["m5.tiny"]),
-        (json!({"image": "ami-0123456789abcdef0"}), vec!["ami-0123456789abcdef0"]),
-        (json!({"securityGroups": ["sg-0123456789abcdef0"]}), vec!["sg-0123456789abcdef0"]),
-        (json!({"sshKey": "lost"}), vec!["lost"]),
-        (json!({"instanceProfile": "none"}), vec!["none"]),
-        (json!({"loadBalancers": ["none"]}), vec!["none"]),
+        (of_two, [elsewhere[1].as_str(), "name only what is in one VPC in `subnets`"]),
+        (unknown, ["m5.tiny", "correct `launchSpecifications`"]),
+        (json!({"image": "ami-0123456789abcdef0"}), ["ami-0123456789abcdef0", "correct `image`"]),
+        (json!({"securityGroups": ["sg-0123456789abcdef0"]}), ["sg-0123456789abcdef0", "correct `securityGroups`"]),
+        (json!({"sshKey": "lost-key"}), ["lost-key", "correct `sshKey`"]),
+        (json!({"instanceProfile": "lost-profile"}), ["lost-profile", "correct `instanceProfile`"]),
+        (json!({"loadBalancers": ["lost-balancer"]}), ["lost-balancer", "correct `loadBalancers`"]),
     ] {
         let output = create(&scene, &scene.fleet.clone().with_pool(changes)).await;
         assert_told(&output, &words);
     }
 
     aws.deny(&["iam:PassRole"]).await;
-    assert_told(&create(&scene, &scene.fleet).await, &["iam:PassRole"]);
+    assert_told(&create(&scene, &scene.fleet).await, &["the right iam:PassRole", POLICY]);
     aws.deny(&["ec2:RequestSpotFleet"]).await;
-    assert_told(&create(&scene, &scene.fleet).await, &["ec2:RequestSpotFleet"]);
+    assert_told(&create(&scene, &scene.fleet).await, &["the right ec2:RequestSpotFleet", POLICY]);
     aws.deny(&[]).await;
     assert_eq!(scene.cloud.instances().await.len(), 0);
 }
@@ -47,8 +52,8 @@ async fn what_may_not_be_asked_stops_nothing_and_of_a_pool_that_is_there_nothing
     aws.deny(&["iam:ListAttachedRolePolicies", "ec2:DescribeKeyPairs", "ec2:DescribeSubnets"]).await;
     let ended = scene.fleet.run("create", &[], COMMAND).await;
     ended.assert_code(0);
-    assert_told(&ended.output, &[ROLE, "iam:ListAttachedRolePolicies"]);
-    assert_told(&ended.output, &[&scene.cloud.subnets()[0], "ec2:DescribeSubnets"]);
+    assert_told(&ended.output, &[ROLE, "iam:ListAttachedRolePolicies", "attach that policy"]);
+    assert_told(&ended.output, &[&scene.cloud.subnets()[0], "the right ec2:DescribeSubnets", POLICY]);
     aws.deny(&["ec2:RequestSpotFleet", "ec2:RunInstances", "iam:PassRole"]).await;
     scene.fleet.run("create", &[], COMMAND).await.assert_code(0);
     aws.deny(&[]).await;
@@ -60,7 +65,7 @@ async fn a_quota_of_fleets_is_named_as_such() {
     scene.cloud.aws().market(json!({"fleets": 0})).await;
     let ended = scene.fleet.run("create", &[], COMMAND).await;
     ended.assert_code(1);
-    assert_told(&ended.output, &["quota"]);
+    assert_told(&ended.output, &["quota of Spot Fleets", "delete fleets that are not needed"]);
     scene.cloud.aws().market(json!({})).await;
     scene.created().await;
 }
@@ -69,9 +74,9 @@ async fn a_quota_of_fleets_is_named_as_such() {
 async fn a_fleet_that_gets_too_little_says_why_and_stays_as_it_is() {
     let scene = Scene::start(json!({})).await;
     for (market, changes, words) in [
-        (json!({"exhausted": ["m5.large", "m5.xlarge", "m5.2xlarge"]}), json!({}), vec!["no spot capacity"]),
-        (json!({"instances": 1}), json!({}), vec!["quota"]),
-        (json!({"prices": {"m5.large": 1.0}}), cheap(), vec!["price"]),
+        (json!({"exhausted": ["m5.large", "m5.xlarge", "m5.2xlarge"]}), json!({}), NO_CAPACITY),
+        (json!({"instances": 1}), json!({}), ["quota of spot instances", "ask for more at Service Quotas"]),
+        (json!({"prices": {"m5.large": 1.0}}), cheap(), ["above `maxPrice`", "raise it"]),
     ] {
         scene.cloud.aws().market(market.clone()).await;
         let fleet = scene.fleet.clone().with_pool(changes);
@@ -84,6 +89,20 @@ async fn a_fleet_that_gets_too_little_says_why_and_stays_as_it_is() {
         fleet.run("create", &[], COMMAND).await.assert_code(0);
         fleet.run("delete", &["--yes"], COMMAND).await.assert_code(0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_lacks_capacity_as_it_grows_says_why_and_status_says_it_again() {
+    let scene = Scene::start(json!({"ready": {"timeout": "10s"}})).await;
+    scene.created().await;
+    scene.cloud.aws().market(json!({"exhausted": ["m5.large", "m5.xlarge", "m5.2xlarge"]})).await;
+    let ended = scene.fleet.run("scale", &["--to", "8"], COMMAND).await;
+    ended.assert_code(1);
+    assert_told(&ended.output, &["2 units lack", "the fleet says", NO_CAPACITY[0], NO_CAPACITY[1]]);
+    let status = scene.fleet.run("status", &[], COMMAND).await;
+    status.assert_code(0);
+    assert_told(&status.output, &[&scene.only_fleet().await.id, NO_CAPACITY[0], NO_CAPACITY[1]]);
+    scene.cloud.aws().market(json!({})).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,7 +129,7 @@ async fn a_fleet_of_the_same_name_that_was_made_by_hand_is_refused_and_not_touch
     {
         let ended = scene.fleet.run(command, &arguments, COMMAND).await;
         ended.assert_code(1);
-        assert_told(&ended.output, &[&by_hand]);
+        assert_told(&ended.output, &[&by_hand, "delete it, or give the pool another name"]);
     }
     let changes = scene.changes().await;
     assert!(changes.is_empty(), "{changes:?}");
@@ -125,9 +144,9 @@ async fn create(scene: &Scene, fleet: &SpotFleet) -> String {
     ended.output
 }
 
-/// Fails the test unless one line holds all of `words`, and a remedy after a colon.
+/// Fails the test unless one line holds all of `words`: what is wrong, and what helps.
 fn assert_told(output: &str, words: &[&str]) {
-    let told = output.lines().any(|line| words.iter().all(|word| line.contains(word)) && line.contains(": "));
+    let told = output.lines().any(|line| words.iter().all(|word| line.contains(word)));
     assert!(told, "no line tells of {words:?}:\n{output}");
     assert!(!output.contains("panicked"), "{output}");
 }

@@ -1,6 +1,7 @@
 //! What `spot-fleet status` tells of a pool.
 
 use serde_json::{Value, json};
+use spot_tests::SpotFleet;
 
 use super::{COMMAND, Scene, weight};
 
@@ -58,20 +59,25 @@ async fn status_shows_capacity_and_machines_and_what_disagrees() {
 
 /// What it prints for people.
 async fn text(scene: &Scene) -> String {
-    let ended = scene.fleet.run("status", &["--prices", &scene.prices()], COMMAND).await;
+    let ended = scene.impatient().run("status", &["--prices", &scene.prices()], COMMAND).await;
     ended.assert_code(0);
     ended.output
 }
 
 /// What it prints for programs.
 async fn json(scene: &Scene) -> Value {
-    let ended = scene.fleet.run("status", &["-o", "json", "--prices", &scene.prices()], COMMAND).await;
+    let ended = scene.impatient().run("status", &["-o", "json", "--prices", &scene.prices()], COMMAND).await;
     ended.assert_code(0);
     let line = ended.output.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{}", ended.output));
     serde_json::from_str(line).expect("it is JSON")
 }
 
 impl Scene {
+    /// By whose file a machine has a second to become a node.
+    fn impatient(&self) -> SpotFleet {
+        self.fleet.clone().with_pool(json!({"ready": {"timeout": "1s"}}))
+    }
+
     /// The file of what instances cost on demand.
     fn prices(&self) -> String {
         self.world.control_plane().folder().join("prices.csv").to_str().expect("the path is UTF-8").to_owned()
