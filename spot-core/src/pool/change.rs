@@ -51,19 +51,22 @@ impl Work<'_> {
             return self.resize(fleet, rest).await;
         }
         self.unless_paused().await?;
-        let (pools, id) = (self.pools, fleet.id.as_str());
-        let terminate = |write| async move { pools.capacity.terminate(id, instance, &write).await }.boxed();
-        let terminated = self.insist("terminating a machine", terminate).await;
+        // Once, and not for long: by the next try it may be a node, or there a pause.
+        let ports = &self.pools.ports;
+        let by = self.now() + REQUEST;
+        let write = Write::new(by, Lane::Planned, Arc::clone(&ports.leadership));
+        let terminate = self.pools.capacity.terminate(&fleet.id, instance, &write);
+        let terminated = within(ports, by, "terminating a machine", terminate).await;
         self.changed();
+        self.wanted.insert(fleet.id.clone(), fleet.target.saturating_sub(weight)..=fleet.target);
         match terminated {
             Ok(()) => {
                 self.gone.insert(instance.clone());
-                self.wanted.insert(fleet.id.clone(), fleet.target.saturating_sub(weight)..=fleet.target);
                 self.tell(Told::Terminated { fleet: fleet.id.clone(), instance: instance.clone() });
                 Ok(())
             }
-            // It may have become one all the same. Refused for good, it stays, and the others go.
-            Err(error) if error.class == ErrorClass::Permanent => {
+            // It may have become one all the same. Refused again and again, it stays, and the others go.
+            Err(error) if error.class == ErrorClass::Permanent || may_pass(&error) => {
                 *self.refused.entry(instance.clone()).or_default() += 1;
                 self.report(&Progress::Problem { node: None, class: error.class, what: chain(&error) });
                 self.pause().await

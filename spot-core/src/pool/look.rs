@@ -7,7 +7,8 @@ use super::{Count, Fleet, Member};
 use crate::claim::{InstanceId, Machine};
 use crate::cloud::CloudFacts;
 use crate::judge::is_usable;
-use crate::node::{NodeRef, NodeSnapshot, Uid};
+use crate::node::{NodeRef, NodeSnapshot, Readiness, Uid, key};
+use crate::reason::{Reason, ReasonKind};
 use crate::view::View;
 
 /// A pool as it is at one moment.
@@ -15,17 +16,27 @@ pub(super) struct Look {
     /// Its fleets, in the order of their creation.
     pub(super) fleets: Vec<Fleet>,
     nodes: BTreeMap<InstanceId, Arc<NodeSnapshot>>,
+    /// The pool's nodes whose machine nobody can name.
+    unnamed: Vec<Arc<NodeSnapshot>>,
 }
 
 impl Look {
-    pub(super) fn of(fleets: Vec<Fleet>, view: &View, cloud: &CloudFacts) -> Self {
-        let mut nodes = BTreeMap::new();
+    pub(super) fn of(fleets: Vec<Fleet>, view: &View, cloud: &CloudFacts, pool: &str) -> Self {
+        let (mut nodes, mut unnamed) = (BTreeMap::new(), Vec::new());
+        let is_member = |instance: &InstanceId| fleets.iter().any(|fleet| fleet.members.contains_key(instance));
         for node in view.nodes() {
+            let is_told = cloud.of(node.uid.as_str()).is_some_and(|fact| fact.machine.is_some());
+            if node.labels.value(key::POOL) == Some(pool)
+                && !is_told
+                && !instances_of(node, cloud).any(|instance| is_member(&instance))
+            {
+                unnamed.push(Arc::clone(node));
+            }
             for instance in instances_of(node, cloud) {
                 nodes.insert(instance, Arc::clone(node));
             }
         }
-        Self { fleets, nodes }
+        Self { fleets, nodes, unnamed }
     }
 
     /// The fleet that the pool's file asks for, if it is there and launches.
@@ -52,6 +63,19 @@ impl Look {
     /// Whether a machine is a node that takes pods.
     pub(super) fn is_ready(&self, instance: &InstanceId) -> bool {
         self.node(instance).is_some_and(is_usable)
+    }
+
+    /// Whether a machine is a node whose kubelet is ready, cordoned or not.
+    pub(super) fn runs(&self, instance: &InstanceId) -> bool {
+        self.node(instance).is_some_and(|node| node.readiness == Readiness::Ready)
+    }
+
+    /// The pool's nodes whose machine nobody can name, which are never retired: any machine without a node may be theirs.
+    pub(super) fn unnamed(&self) -> impl Iterator<Item = (NodeRef, Reason)> {
+        self.unnamed.iter().map(|node| {
+            let words = format!("the cloud finds no machine by the provider ID {:?}", node.provider_id);
+            (node.reference(), Reason::Cloud(ReasonKind::UnsupportedProviderId, words))
+        })
     }
 
     /// The machines of all fleets, by how much of the pool they are.

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
 
-use super::work::{Ended, Going, Work};
+use super::work::{Ended, Work};
 use super::{Outcome, PoolCapacity, Report};
 use crate::error::RunError;
 use crate::interruption::Hold;
-use crate::judge::{Others, Policy, Verdict};
-use crate::node::NodeRef;
+use crate::judge::Policy;
 use crate::ports::Ports;
 use crate::retire::{Purpose, RetireSettings};
 use crate::run;
@@ -70,26 +69,6 @@ impl Pools {
     #[must_use]
     pub fn new(ports: Ports, capacity: Arc<dyn PoolCapacity>, pool: impl Into<String>, settings: Settings) -> Self {
         Self { ports, capacity, pool: pool.into(), settings, hold: Hold::default() }
-    }
-
-    /// Each node of the pool with its verdict if all were to go, in the order in which they would. Writes nothing.
-    ///
-    /// # Errors
-    /// When the cluster, the cloud or the memory could not be read.
-    pub async fn judged(&self) -> Result<Vec<(NodeRef, Verdict)>, RunError> {
-        let stop = Stop::default();
-        let live = run::open(&self.ports).await?;
-        let mut work =
-            Work::begin(self, &*live, Purpose::PoolRemoval { pool: self.pool.clone(), force: None }, &stop).await?;
-        match work.look().await {
-            Ok(look) => {
-                let all = Going { machines: look.weights(), room: u32::MAX, others: Others::Go };
-                Ok(work.judged(&all))
-            }
-            Err(Ended::Failed(error)) => Err(error),
-            // Nothing was done yet that could end otherwise.
-            Err(Ended::With(_)) => Ok(Vec::new()),
-        }
     }
 
     /// Does work on the pool while we lead.

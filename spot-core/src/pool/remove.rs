@@ -45,6 +45,7 @@ impl Work<'_> {
         let look = self.settled().await?;
         self.recover(&everything(&look)).await?;
         let mut machines = BTreeSet::new();
+        // Since something was last done, how long is waited for the rest.
         let mut patience = None;
         loop {
             let look = self.settled().await?;
@@ -54,18 +55,23 @@ impl Work<'_> {
                 return Ok(Outcome::Done);
             }
             if self.ended_one(&look, &look.fleets.iter().collect::<Vec<_>>()).await? {
+                patience = None;
                 continue;
             }
             let going = everything(&look);
             match self.step(&look, &going).await? {
-                Step::Again => continue,
+                Step::Again => {
+                    patience = None;
+                    continue;
+                }
                 Step::NoneLeft => {}
                 Step::Nobody => return Ok(self.stuck(&look, &going, Outcome::Failed)),
             }
             let until = *patience.get_or_insert_with(|| self.now() + self.pools.settings.retire.node_gone_timeout);
             if self.now() >= until {
                 self.report(&left(&look, &machines));
-                return Ok(Outcome::Failed);
+                let blocked: Vec<_> = look.unnamed().collect();
+                return Ok(if blocked.is_empty() { Outcome::Failed } else { Outcome::Blocked(blocked) });
             }
             self.wait("its machines, Nodes and fleets are gone").await?;
         }
@@ -109,7 +115,7 @@ fn held(look: &Look, judged: &[(NodeRef, Verdict)]) -> Option<Outcome> {
     (!blocked.is_empty()).then_some(Outcome::Blocked(blocked))
 }
 
-/// Nodes of these machines that are never retired: nobody judged them.
+/// Nodes of these machines that are never retired, since nobody judged them, and those whose machine nobody can name.
 pub(super) fn strangers<'l>(
     look: &'l Look,
     machines: &'l BTreeMap<InstanceId, u32>,
@@ -117,8 +123,10 @@ pub(super) fn strangers<'l>(
 ) -> impl Iterator<Item = (NodeRef, Reason)> + use<'l> {
     let judged: BTreeSet<_> = judged.iter().map(|(node, _)| node.uid.clone()).collect();
     let nodes = look.machines().filter(move |(uid, _)| !judged.contains(uid)).map(|(_, instance)| instance);
-    nodes.filter(move |instance| machines.contains_key(instance)).filter_map(|instance| look.node(&instance)).map(
-        |node| {
+    let known = nodes
+        .filter(move |instance| machines.contains_key(instance))
+        .filter_map(|instance| look.node(&instance))
+        .map(|node| {
             let why = if is_control_plane(node) {
                 Reason::Plain(ReasonKind::ControlPlane)
             } else {
@@ -126,8 +134,8 @@ pub(super) fn strangers<'l>(
                 Reason::Cloud(ReasonKind::IdentityMismatch, words.to_owned())
             };
             (node.reference(), why)
-        },
-    )
+        });
+    known.chain(look.unnamed())
 }
 
 /// What is still there after all was waited for.

@@ -175,7 +175,10 @@ impl Work<'_> {
                 continue;
             }
             let sides = sides(&look, new);
+            let unnamed: Vec<_> = look.unnamed().collect();
             let (outcome, may_pass) = match next(&terms, &sides) {
+                // How much of the pool is there is not known.
+                _ if !unnamed.is_empty() => (Outcome::Blocked(unnamed), true),
                 Next::Refused(why) => return Ok(Outcome::Refused(why.to_string())),
                 Next::Done if look.old().all(|fleet| fleet.has_ended) => return Ok(Outcome::Done),
                 Next::Done => (Outcome::Failed, true),
@@ -245,6 +248,8 @@ fn going(look: &Look, terms: Terms, room: u32) -> Going {
         (instance.clone(), weight)
     });
     let grows = look.current().is_some_and(|new| new.target < terms.capacity);
-    let others = if grows { Others::Follow } else { Others::Go };
+    // Once a new node shows what they are like, it tells who fits.
+    let is_known = look.count(look.current(), 0).ready > 0;
+    let others = if grows && !is_known { Others::Follow } else { Others::Go };
     Going { machines: machines.collect(), room, others }
 }

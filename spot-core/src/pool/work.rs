@@ -173,7 +173,7 @@ impl<'a> Work<'a> {
         let view = self.live.view();
         self.run.follows(&view)?;
         self.run.survey(&view).await?;
-        let look = Look::of(fleets, &view, &self.run.cloud);
+        let look = Look::of(fleets, &view, &self.run.cloud, &self.pools.pool);
         self.machines.extend(look.machines());
         self.asked = Some(Asked { at, fleets: look.fleets.clone(), count: look.count(&look.fleets, 0) });
         Ok(look)
@@ -237,10 +237,11 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Whether the same machines take pods as did then.
+    /// Whether the same machines take pods, and run them, as did then.
     fn is_as_ready_as(&self, look: &Look) -> bool {
-        let now = Look::of(look.fleets.clone(), &self.live.view(), &self.run.cloud);
-        look.weights().keys().all(|instance| now.is_ready(instance) == look.is_ready(instance))
+        let now = Look::of(look.fleets.clone(), &self.live.view(), &self.run.cloud, &self.pools.pool);
+        let state = |look: &Look, instance: &_| (look.is_ready(instance), look.runs(instance));
+        look.weights().keys().all(|instance| state(&now, instance) == state(look, instance))
     }
 
     /// Each of those who are to go with its verdict, in the order in which they would.
@@ -252,14 +253,14 @@ impl<'a> Work<'a> {
         candidates.map(|(node, verdict)| (node.reference(), verdict)).collect()
     }
 
-    /// Those of these who would fit, and may not go: each with its first reason.
+    /// Those of these who would fit, and may not go, and those whose machine nobody can name: each with its first reason.
     pub(super) fn blocked(&mut self, look: &Look, going: &Going) -> Vec<(NodeRef, Reason)> {
         let weight = |node: &NodeRef| look.weight(node, &going.machines);
         let judged = self.judged(going).into_iter().filter_map(|(node, verdict)| match verdict {
             Verdict::Refused(reasons) => Some((node, reasons.into_iter().next()?)),
             Verdict::NotACandidate | Verdict::Eligible => None,
         });
-        judged.filter(|(node, _)| weight(node) <= going.room).collect()
+        judged.filter(|(node, _)| weight(node) <= going.room).chain(look.unnamed()).collect()
     }
 
     /// How it ends when none of these may go.
@@ -279,7 +280,7 @@ impl<'a> Work<'a> {
     }
 
     /// The first machine of these fleets that is no node, and fits. One that was launched not long ago is about to become
-    /// one: it counts only where it has no time.
+    /// one: it counts only where it has no time. None does while the pool has a node whose machine nobody can name.
     pub(super) fn stray<'l>(
         &self,
         look: &'l Look,
@@ -297,6 +298,7 @@ impl<'a> Work<'a> {
         });
         strays
             .into_iter()
+            .filter(|_| look.unnamed().next().is_none())
             .find(|(_, instance, member)| member.weight <= room && is_late(member) && !self.stays(instance))
     }
 
@@ -320,7 +322,7 @@ impl<'a> Work<'a> {
         loop {
             let view = self.live.view();
             let has_news = self.asked.as_ref().is_some_and(|Asked { fleets, count, .. }| {
-                let look = Look::of(fleets.clone(), &view, &self.run.cloud);
+                let look = Look::of(fleets.clone(), &view, &self.run.cloud, &self.pools.pool);
                 look.count(&look.fleets, 0) != *count
             });
             if self.stop.is_set() {

@@ -13,7 +13,8 @@ use crate::view::View;
 const WRITES: usize = 16;
 
 impl Run<'_> {
-    /// Puts the soft taint on the nodes that may go after these, once a run, so that pods move only once.
+    /// Puts the soft taint on the nodes that may go after these, once a run, so that pods move only once. They are
+    /// such as are [hardened](Self::harden) again.
     pub(super) async fn soften(&self, view: &View, first: &[Target]) {
         if self.facts.begun > 0 || self.task.policy.candidates.others_stay() {
             return;
@@ -25,7 +26,7 @@ impl Run<'_> {
             .judgement(view)
             .verdicts()
             .into_iter()
-            .filter(|(_, verdict)| candidates.let_go(verdict))
+            .filter(|(node, verdict)| candidates.cover(*node) && candidates.let_go(verdict))
             .take(most)
             .filter(|(node, _)| first.iter().all(|target| target.node.uid != node.uid))
             .map(|(node, _)| node.reference())

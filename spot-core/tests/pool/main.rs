@@ -16,3 +16,4 @@ mod roll_plan;
 mod roll_troubles;
 mod scale;
 mod support;
+mod unnamed;

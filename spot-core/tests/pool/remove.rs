@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use spot_core::error::ErrorClass;
-use spot_core::judge::Verdict;
 use spot_core::model::fault::Fault;
-use spot_core::model::{self, Call, FleetSpec, Invariants, Limits, Model, Offer, WorkloadSpec, WorldBuilder};
+use spot_core::model::{self, Call, FleetSpec, Invariants, Limits, Model, Offer, WorkloadSpec, World, WorldBuilder};
 use spot_core::node::key;
 use spot_core::pool::{Outcome, Told};
 
@@ -175,6 +174,76 @@ fn a_machine_that_outlives_its_deadline_is_told_and_nothing_is_waited_for_withou
     );
 }
 
+/// A fleet with a machine that becomes a node so long after it was launched.
+fn joining(join: Duration) -> Model {
+    let spec = FleetSpec { join, ..FleetSpec::new(FLEET, 1).offer(Offer::new(1)) };
+    let model = WorldBuilder::default().control_plane(1).spot(2).fleet(spec).guarded("web", 6, 1).build();
+    model.run_until(spot_core::ports::Instant(MINUTE)).unwrap();
+    model
+}
+
+fn terminations(model: &Model) -> Vec<spot_core::ports::Instant> {
+    let is_one = |call: &Call| matches!(call, Call::Terminate { .. });
+    model.with(|world| world.calls().iter().filter(|one| is_one(&one.call)).map(|one| one.sent).collect())
+}
+
+#[test]
+fn a_machine_whose_termination_is_not_answered_is_looked_at_again_before_another_try() {
+    let model = joining(MINUTE);
+    model.with(|world| world.fault_when(1, Fault::Hang, |call| matches!(call, Call::Terminate { .. })));
+    let report = ask(&model, &settings(), Ask::Remove(None));
+    assert_eq!((&report.outcome, names(&report)), (&Outcome::Done, vec!["sfr-1-1"]), "it was a node by then");
+    let [sent] = terminations(&model)[..] else { panic!("more than one try") };
+    let claimed = |world: &mut World| world.calls().iter().find(|one| is_claim(&one.call)).map(|one| one.sent);
+    let waited = model.with(claimed).unwrap().since(sent);
+    assert!(waited < 2 * MINUTE, "{waited:?} for an answer");
+}
+
+#[test]
+fn a_pause_holds_the_next_try_to_terminate_a_machine() {
+    let plain = joining(60 * MINUTE);
+    assert_eq!(ask(&plain, &settings(), Ask::Remove(None)).outcome, Outcome::Done);
+    let [sent] = terminations(&plain)[..] else { panic!("one machine") };
+
+    for fault in [Fault::Hang, Fault::Fail(ErrorClass::Transient), Fault::Fail(ErrorClass::Timeout)] {
+        let (model, what) = (joining(60 * MINUTE), format!("{fault:?}"));
+        model.with(|world| {
+            world.fault_when(1, fault, |call| matches!(call, Call::Terminate { .. }));
+            let until = sent.since(world.now()) + Duration::from_secs(1);
+            world.later(until, |world| world.pause(true));
+        });
+        assert_eq!(ask(&model, &settings(), Ask::Remove(None)).outcome, Outcome::Paused, "{what}");
+        assert_eq!(terminations(&model), [sent], "{what}");
+        model.with(|world| world.pause(false));
+        assert_eq!(ask(&model, &settings(), Ask::Remove(None)).outcome, Outcome::Done, "{what}");
+    }
+}
+
+#[test]
+fn how_long_the_rest_may_take_counts_from_what_was_last_done() {
+    let slow = |settings: &mut model::Settings| {
+        settings.class_lag = MINUTE;
+        settings.machine_gone = 6 * MINUTE;
+        settings.reregister = Duration::from_millis(1);
+    };
+    let mut settings = settings();
+    settings.retire.node_gone_timeout = 4 * MINUTE;
+    for has_ended in [false, true] {
+        let web = WorkloadSpec::deployment("web", 4).stop(6 * MINUTE);
+        let model = WorldBuilder::default().settings(slow).spot(2).fleet(fleet(&[1])).workload(web).build();
+        model.run_until(spot_core::ports::Instant(2 * MINUTE)).unwrap();
+        model.with(|world| {
+            if has_ended {
+                world.end_fleet(FLEET);
+            }
+            // While it registers anew, there is nothing to do for a moment.
+            world.later(Duration::from_millis(100), |world| world.re_register("sfr-1-1"));
+        });
+        let report = ask(&model, &settings, Ask::Remove(None));
+        assert_eq!((&report.outcome, report.departing.len()), (&Outcome::Done, 1), "{has_ended}: {report:?}");
+    }
+}
+
 #[test]
 fn a_pool_that_is_all_there_is_goes_too() {
     let model = WorldBuilder::default().control_plane(1).fleet(fleet(&[1, 1])).build();
@@ -193,18 +262,6 @@ fn a_pool_that_is_all_there_is_goes_too() {
     let report = ask(&model, &settings(), Ask::Remove(None));
     assert!(matches!(report.outcome, Outcome::NotSettled(_)), "its pods run nowhere: {report:?}");
     assert_eq!(ask(&forced, &settings(), Ask::Remove(Some(MINUTE))).outcome, Outcome::Done, "and nobody asks for that");
-}
-
-#[test]
-fn a_plan_names_each_node_of_the_pool_in_order_with_what_holds_it_and_writes_nothing() {
-    let model = cluster(&[1, 2]).build();
-    model.with(|world| world.annotate_node("sfr-1-1", key::DO_NOT_DISRUPT, Some("true")));
-    let process = model.process();
-    let pools = pools(&process, &settings(), &Notes::default());
-    let judged = model::block_on(&model, pools.judged()).unwrap().unwrap();
-    let judged: Vec<_> = judged.iter().map(|(node, verdict)| (&*node.name, *verdict == Verdict::Eligible)).collect();
-    assert_eq!(judged, [("sfr-1-2", true), ("sfr-1-1", false)]);
-    assert_eq!(calls(&model, is_write), 0);
 }
 
 fn troubled(trouble: impl Fn() -> Fault, name: &str) {

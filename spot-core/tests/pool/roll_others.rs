@@ -1,14 +1,20 @@
 //! A roll beside what persons, migrations and interruptions do to the same nodes.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jiff::tz::TimeZone;
+use spot_core::capacity::Class;
 use spot_core::migrator::{self, Migrator};
-use spot_core::model::{self, Call, Ended, Executor, Invariants, Limits, Model, WorkloadSpec, World};
-use spot_core::node::{Effect, Taint, key};
+use spot_core::model::{
+    self, Allowance, Call, Ended, Executor, FleetSpec, Invariants, Limits, Model, NodeSpec, Offer, WorkloadSpec, World,
+    WorldBuilder,
+};
+use spot_core::node::{Effect, Readiness, Taint, key};
 use spot_core::pool::Outcome;
 use spot_core::pool::roll::Terms;
 use spot_core::ports::Silent;
+use spot_core::reason::{Reason, ReasonKind};
 use spot_core::schedule::Schedule;
 use spot_core::stop::Stop;
 
@@ -131,4 +137,75 @@ fn a_migration_at_the_same_time_keeps_nothing_from_its_end() {
     assert_eq!(retired, [2, 3]);
     assert_eq!(fleets(&model)["old"], (0, 0, true));
     assert_kept(&model, &invariants, "a migration");
+}
+
+#[test]
+fn once_new_nodes_show_that_pods_do_not_fit_there_their_old_nodes_stay() {
+    let own = WorkloadSpec::deployment("own", 3).selects("disk", "ssd");
+    let offers = |spec: FleetSpec| spec.offer(Offer::new(3));
+    let mut old = offers(FleetSpec::new("old", 9)).members(&[3, 3, 3]).old();
+    old.labels.push(("disk".to_owned(), "ssd".to_owned()));
+    let new = offers(FleetSpec::new("new", 0));
+    let model = WorldBuilder::default().control_plane(1).spot(1).fleet(old).fleet(new).workload(own).build();
+    let terms = Terms { capacity: 9, surge: 0, unavailable: 3 };
+    let invariants = Invariants::watch(&model, limits(&terms));
+    let report = ask(&model, &settings(), Ask::Roll(terms));
+    let blocked = blocked(&report);
+    assert!(!blocked.is_empty() && blocked.iter().all(|(_, why)| why.starts_with("no_spot_placement")), "{blocked:?}");
+    assert_eq!(report.retired.len(), 1, "before any new node was there: {report:?}");
+    assert_kept(&model, &invariants, "pods of the old nodes");
+}
+
+/// A cordoned old node runs its pods, until its kubelet is silent: then no other may go for it.
+#[test]
+fn nobody_goes_by_room_that_a_cordoned_old_node_has_just_taken_away() {
+    for shift in 0..15 {
+        let shop = WorkloadSpec::deployment("shop", 2).selects("disk", "ssd").budget(Allowance::MaxUnavailable(1));
+        let offers = |spec: FleetSpec| spec.offer(Offer::new(1));
+        let model = WorldBuilder::default()
+            .node(NodeSpec::new(Class::Spot).named("spot-1").label("disk", "ssd"))
+            .fleet(offers(FleetSpec::new("old", 2)).members(&[1, 1]).old())
+            .fleet(offers(FleetSpec::new("new", 0)))
+            .workload(shop)
+            .build();
+        let terms = Terms { capacity: 2, surge: 0, unavailable: 1 };
+        let invariants = Invariants::watch(&model, limits(&terms));
+        model.with(|world| {
+            let busy = Reason::Cloud(ReasonKind::InstanceInTransition, "it is being moved".to_owned());
+            world.set_refusals("old-1", vec![busy]);
+            world.cordon("old-1", true);
+            world.land_pod("shop", "late", "old-2").unwrap();
+            let view = world.view();
+            let held = view.pods().filter(|pod| pod.node.as_deref() == Some("spot-1"));
+            let held: Vec<_> = held.map(|pod| pod.reference()).collect();
+            for pod in &held {
+                world.set_pod_ready(pod, false);
+            }
+            world.later(MINUTE + Duration::from_secs(shift), move |world| {
+                let since = world.wall();
+                world.edit_node("old-1", |node| node.readiness = Readiness::NotReady { since });
+                world.later(Duration::from_secs(1), move |world| {
+                    for pod in &held {
+                        world.set_pod_ready(pod, true);
+                    }
+                });
+            });
+        });
+        model.run_until(model.with(|world| world.now()) + Duration::from_secs(1)).unwrap();
+        let report = ask(&model, &settings(), Ask::Roll(terms));
+        assert_eq!(invariants.violations(), [], "{shift}: {report:?}");
+    }
+}
+
+#[test]
+fn a_migration_says_of_no_node_of_a_pool_that_it_is_leaving() {
+    let on_demand = |name| NodeSpec::new(Class::OnDemand).named(name);
+    let of_pool = on_demand("od-1").label(key::POOL, POOL);
+    let model = WorldBuilder::default().node(of_pool).node(on_demand("od-2")).spot(2).deployment("web", 4).build();
+    model.with(|world| {
+        world.later(MINUTE / 2, |world| world.annotate_node("od-1", key::DO_NOT_MIGRATE, Some("true")));
+    });
+    let stop = Stop::default();
+    let migrated = model::block_on(&model, async { migrator(&model).once(&stop).await }).unwrap().unwrap();
+    assert_eq!((model.with(|world| soft(world)), migrated.retired.len()), (vec![], 1), "{migrated:?}");
 }

@@ -317,7 +317,6 @@ fn work_on_a_pool_may_be_done_by_any_thread() {
     is_send(pools.await_ready(1, &stop));
     is_send(pools.remove(None, &stop));
     is_send(pools.roll(spot_core::pool::roll::Terms { capacity: 1, surge: 1, unavailable: 0 }, &stop));
-    is_send(pools.judged());
 }
 
 #[test]
