@@ -42,7 +42,7 @@ async fn more(what: &str, count: impl Fn() -> usize) {
 async fn a_scale_that_is_killed_at_every_step_ends_as_if_it_had_not_been() {
     let scene = Scene::start(json!({})).await;
     scene.created().await;
-    let web = on_the_pool(Workload::deployment("web", 6)).max_unavailable(1);
+    let web = on_the_pool(Workload::deployment("web", 12)).max_unavailable(1);
     scene.world.run(std::slice::from_ref(&web)).await;
     let witness = scene.world.witness().await;
     let (fleet, calls) = (scene.only_fleet().await, scene.calls().await.len());
@@ -73,7 +73,7 @@ async fn a_scale_that_is_killed_at_every_step_ends_as_if_it_had_not_been() {
 async fn a_roll_that_is_killed_at_every_step_ends_as_if_it_had_not_been() {
     let scene = Scene::start(json!({})).await;
     scene.created().await;
-    let web = on_the_pool(Workload::deployment("web", 6)).max_unavailable(1);
+    let web = on_the_pool(Workload::deployment("web", 12)).max_unavailable(1);
     scene.world.run(std::slice::from_ref(&web)).await;
     let witness = scene.world.witness().await;
     let (old, calls) = (scene.only_fleet().await, scene.calls().await.len());
