@@ -63,6 +63,7 @@ impl Action {
                 | Self::GetInstanceProfile
                 | Self::GetRole
                 | Self::ListAttachedRolePolicies
+                | Self::ListRolePolicies
                 | Self::CreateRole
                 | Self::AttachRolePolicy
                 | Self::CreateServiceLinkedRole
@@ -165,6 +166,8 @@ actions! {
     GetRole = "iam:GetRole", Read;
     /// Whether the role of Spot Fleet may do what it has to.
     ListAttachedRolePolicies = "iam:ListAttachedRolePolicies", Read;
+    /// Whether it may do so by rights that are its own.
+    ListRolePolicies = "iam:ListRolePolicies", Read;
     /// Makes the role of Spot Fleet.
     CreateRole = "iam:CreateRole", Write;
     /// Gives the role of Spot Fleet its rights.

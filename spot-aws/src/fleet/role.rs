@@ -175,7 +175,7 @@ impl Roles {
         }
     }
 
-    /// What is missing of the rights of a role, as far as that can be told by the policies that are attached to it.
+    /// What is missing of the rights of a role, as far as that can be told by the names of its policies.
     async fn missing_rights(&self, name: &str, policy: &str, by: Instant) -> Result<Option<Missing>, PortError> {
         let name = || name.to_owned();
         let (mut marker, mut has_others) = (None, false);
@@ -194,8 +194,15 @@ impl Roles {
             match answer.marker {
                 Some(next) if answer.is_truncated => marker = Some(next),
                 Some(_) | None if has_others => return Ok(Some(Missing::Rights { name: name() })),
-                Some(_) | None => return Ok(Some(Missing::Policy { name: name() })),
+                Some(_) | None => break,
             }
+        }
+        let request = self.api().iam.list_role_policies().role_name(name()).max_items(1);
+        match self.api().call(Action::ListRolePolicies, by, request.send()).await {
+            Ok(answer) if answer.policy_names().is_empty() => Ok(Some(Missing::Policy { name: name() })),
+            Err(error) if is_unknown(&error) => Ok(Some(Missing::Policy { name: name() })),
+            Err(error) if error.kind != Kind::Denied => Err(error.into()),
+            Ok(_) | Err(_) => Ok(Some(Missing::Rights { name: name() })),
         }
     }
 
@@ -293,7 +300,8 @@ impl Missing {
             ),
             Self::Rights { name } => format!(
                 "whether role {name} may launch, tag and terminate machines can't be told: AWS' policy {POLICY} is not \
-                 among those that are attached to it, or these may not be read (iam:ListAttachedRolePolicies)"
+                 among those that are attached to it, or these may not be read (iam:ListAttachedRolePolicies, \
+                 iam:ListRolePolicies)"
             ),
             Self::ServiceLinked(role) => {
                 format!("role {} is missing in this account, by which {}", role.name(), role.purpose())

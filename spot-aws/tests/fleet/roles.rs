@@ -52,7 +52,7 @@ impl Account {
     }
 
     fn writes(&self) -> Vec<String> {
-        let reads = ["iam:GetRole", "iam:ListAttachedRolePolicies"];
+        let reads = ["iam:GetRole", "iam:ListAttachedRolePolicies", "iam:ListRolePolicies"];
         let calls = self.aws.calls().into_iter().map(|call| call.action);
         calls.filter(|action| !reads.contains(&action.as_str())).collect()
     }
@@ -114,14 +114,18 @@ async fn only_what_is_missing_is_made() {
 
 #[tokio::test(start_paused = true)]
 async fn a_role_with_rights_of_its_owners_choice_is_left_as_it_is_and_holds_up_nothing() {
-    let role = Role::trusting("spotfleet.amazonaws.com").with_policy("arn:aws:iam::123456789012:policy/own");
-    let account = Account::used().with("fleet", role);
-    let missing = account.missing("fleet").await;
-    assert_eq!(missing, unknown_rights());
-    assert!(!missing[0].is_certain() && missing[0].to_string().contains("AmazonEC2SpotFleetTaggingRole"));
-    account.aws.state().iam.roles.remove("AWSServiceRoleForEC2Spot");
-    assert_eq!(account.create(60).await.unwrap(), [Missing::ServiceLinked(ServiceLinked::Spot)]);
-    assert_eq!(account.writes(), ["iam:CreateServiceLinkedRole"], "nothing is attached");
+    let role = || Role::trusting("spotfleet.amazonaws.com");
+    let attached = role().with_policy("arn:aws:iam::123456789012:policy/own");
+    let written_into_it = Role { own_policies: vec!["launch"], ..role() };
+    for role in [attached, written_into_it] {
+        let account = Account::used().with("fleet", role);
+        let missing = account.missing("fleet").await;
+        assert_eq!(missing, unknown_rights());
+        assert!(!missing[0].is_certain() && missing[0].to_string().contains("AmazonEC2SpotFleetTaggingRole"));
+        account.aws.state().iam.roles.remove("AWSServiceRoleForEC2Spot");
+        assert_eq!(account.create(60).await.unwrap(), [Missing::ServiceLinked(ServiceLinked::Spot)]);
+        assert_eq!(account.writes(), ["iam:CreateServiceLinkedRole"], "nothing is attached");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,6 +135,9 @@ async fn rights_that_may_not_be_read_hold_up_nothing() {
     assert_eq!(account.missing("fleet").await, unknown_rights());
     assert_eq!(account.create(60).await.unwrap(), []);
     assert_eq!(account.writes(), [""; 0]);
+    let account = Account::used().with("fleet", Role::trusting("spotfleet.amazonaws.com"));
+    account.aws.fail("iam:ListRolePolicies", Fault::Denied, u32::MAX);
+    assert_eq!(account.missing("fleet").await, unknown_rights());
     let account = Account::fresh();
     account.aws.fail("iam:ListAttachedRolePolicies", Fault::Denied, u32::MAX);
     assert_eq!(account.create(60).await.unwrap(), all(), "a role that was made just now has its rights attached");

@@ -29,6 +29,8 @@ pub(crate) struct Role {
     pub(crate) trust: String,
     /// ARNs of its policies, and from when on they are told.
     pub(crate) policies: BTreeMap<String, Option<Instant>>,
+    /// Names of policies that are its own.
+    pub(crate) own_policies: Vec<&'static str>,
     pub(crate) told_from: Option<Instant>,
 }
 
@@ -74,6 +76,7 @@ pub(crate) fn answer(state: &mut State, request: &Request) -> Option<Result<Answ
     Some(match request.name.as_str() {
         "GetRole" => iam.told(request).map(|role| request.query(&tag("Role", iam.described(name(request), role)))),
         "ListAttachedRolePolicies" => iam.policies(request),
+        "ListRolePolicies" => iam.own_policies(request),
         "CreateRole" => iam.create(request),
         "AttachRolePolicy" => iam.attach(request),
         "CreateServiceLinkedRole" => iam.create_service_linked(request),
@@ -123,6 +126,11 @@ impl Iam {
         let more = rest.next().is_some();
         let marker = if more { tag("Marker", from + 1) } else { String::new() };
         Ok(request.query(&(list("AttachedPolicies", "member", page) + &tag("IsTruncated", more) + &marker)))
+    }
+
+    fn own_policies(&self, request: &Request) -> Result<Answer, Refusal> {
+        let names = self.told(request)?.own_policies.iter().map(|name| (*name).to_owned());
+        Ok(request.query(&(list("PolicyNames", "member", names) + &tag("IsTruncated", false))))
     }
 
     fn create(&mut self, request: &Request) -> Result<Answer, Refusal> {
