@@ -22,6 +22,7 @@ use crate::claim::InstanceId;
 use crate::error::PortError;
 use crate::node::NodeRef;
 use crate::ports::{Instant, Write};
+use crate::progress;
 use crate::reason::Reason;
 
 /// What keeps a pool's machines.
@@ -172,19 +173,4 @@ pub enum Outcome {
 }
 
 /// What was done to a pool.
-#[derive(Clone, Debug, PartialEq)]
-#[must_use]
-pub struct Report {
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Nodes that are gone.
-    pub retired: Vec<NodeRef>,
-    /// Nodes whose retirement failed, and why.
-    pub failed: Vec<(NodeRef, String)>,
-    /// Nodes that a person took back.
-    pub undone: Vec<NodeRef>,
-    /// Nodes on their way out.
-    pub departing: Vec<NodeRef>,
-    /// Evictions that were accepted.
-    pub evictions: usize,
-}
+pub type Report = progress::Report<Outcome>;

@@ -416,12 +416,12 @@ impl Outcome {
     }
 }
 
-/// What a run did.
+/// What a run did, or other work by which nodes go, which has outcomes of its own.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
-pub struct Report {
+pub struct Report<O = Outcome> {
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: O,
     /// Nodes that are gone.
     pub retired: Vec<NodeRef>,
     /// Nodes whose retirement failed, and why.
@@ -446,6 +446,14 @@ impl Report {
             | Outcome::DryRun(_)
             | Outcome::Stopped => false,
         }
+    }
+}
+
+impl<O> Report<O> {
+    /// The same with another outcome.
+    pub(crate) fn ended<P>(self, outcome: P) -> Report<P> {
+        let Self { outcome: _, retired, failed, undone, departing, evictions } = self;
+        Report { outcome, retired, failed, undone, departing, evictions }
     }
 
     /// Whether it counts as a failure: a node failed, or was released against our will.

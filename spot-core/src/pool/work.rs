@@ -357,8 +357,7 @@ impl<'a> Work<'a> {
             Ok(outcome) | Err(Ended::With(outcome)) => outcome,
             Err(Ended::Failed(error)) => return Err(error),
         };
-        let progress::Report { retired, failed, undone, departing, evictions, .. } = self.run.report;
-        Ok(Report { outcome, retired, failed, undone, departing, evictions })
+        Ok(self.run.report.ended(outcome))
     }
 
     pub(super) fn now(&self) -> Instant {
