@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::pool::Pool;
+use crate::provider::instance::CLUSTER_TAG;
 
 /// Keys of our tags.
 pub mod tag {
+    use crate::provider::instance::CLUSTER_TAG;
+
     /// The pool.
-    pub const POOL: &str = "spot-migrator.io/pool";
+    pub const POOL: &str = spot_core::node::key::POOL;
     /// What its file asked for.
     pub const HASH: &str = "spot-migrator.io/pool-hash";
     /// Of a fleet: the units that the pool as a whole wanted when the fleet was asked for.
@@ -20,7 +23,7 @@ pub mod tag {
     /// The tag of a cluster's machines: without it, or the legacy one, the cloud controller doesn't know them.
     #[must_use]
     pub fn cluster(name: &str) -> String {
-        format!("kubernetes.io/cluster/{name}")
+        format!("{CLUSTER_TAG}{name}")
     }
 }
 
@@ -66,7 +69,7 @@ pub(super) fn fault(pool: &Pool, key: &str, value: &str) -> Option<String> {
         Some("`aws:` is AWS' own: choose another prefix".to_owned())
     } else if is_ours(pool, key) {
         Some("given by the pool itself: leave it out".to_owned())
-    } else if let Some(cluster) = key.strip_prefix("kubernetes.io/cluster/") {
+    } else if let Some(cluster) = key.strip_prefix(CLUSTER_TAG) {
         Some(format!("the machines are not those of cluster {cluster:?}: leave it out"))
     } else if !key.chars().chain(value.chars()).all(allowed) {
         Some("holds what EC2 does not take: letters, digits, spaces and `+-=._:/@`".to_owned())
