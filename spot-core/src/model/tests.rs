@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Model, Process, World};
+use crate::claim::{Claim, ClaimStep, Machine, Owner};
 use crate::node::{NodeRef, NodeSnapshot};
 use crate::pod::{PodRef, PodSnapshot};
 use crate::ports::{Alone, Instant, Ports, Silent, Write};
@@ -49,6 +50,26 @@ fn node(model: &Model, name: &str) -> Arc<NodeSnapshot> {
 
 fn node_at(model: &Model, name: &str) -> NodeRef {
     node(model, name).at_version()
+}
+
+/// A claim of the migrator's on a node whose machine is about to be deleted.
+fn claim(model: &Model, name: &str) -> Claim {
+    let node = node(model, name);
+    let instance = model.with(|world| world.instance_of_uid(node.uid.as_str()).unwrap().clone());
+    Claim {
+        owner: Owner::Migrator,
+        node: node.uid.clone(),
+        machine: Machine::Instance(instance),
+        boot_id: node.boot_id.clone(),
+        step: ClaimStep::Deleting,
+        cordoned: true,
+        taint: None,
+        since: node.created_at,
+        own_pod_left: false,
+        restored: false,
+        until: None,
+        fleet_before: None,
+    }
 }
 
 fn pods_of(world: &World, app: &str) -> Vec<Arc<PodSnapshot>> {

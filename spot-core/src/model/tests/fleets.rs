@@ -1,12 +1,12 @@
 //! Fleets of a pool.
 
-use super::{SECOND, Tester, node};
-use crate::claim::{Claim, ClaimStep, FleetBefore, InstanceId, Machine, Owner};
+use super::{SECOND, Tester, claim, node};
+use crate::claim::{Claim, FleetBefore, InstanceId, Owner};
 use crate::cloud::{Deletion, Freshness, GroupKind};
 use crate::error::{ErrorClass, PortError};
 use crate::model::{FleetChange, FleetSpec, Invariant, Invariants, Limits, Model, Offer, PoolLimits, Why};
 use crate::model::{WorldBuilder, block_on};
-use crate::node::{Node, Readiness};
+use crate::node::Readiness;
 use crate::pool::Fleet;
 use crate::ports::{Edit, NodeChange, Written};
 use crate::reason::{Reason, ReasonKind};
@@ -46,25 +46,14 @@ fn write(tester: &Tester, name: &str, change: &NodeChange) {
 
 /// Has the machine of a node deleted, with what the fleet wanted by its claim.
 fn delete(tester: &Tester, name: &str, wanted: u32) -> Result<Deletion, PortError> {
-    let node = node(&tester.model, name);
-    let instance = tester.model.with(|world| world.instance_of_uid(node.uid()).unwrap().clone());
     let claim = Claim {
         owner: Owner::Fleet("pool".to_owned()),
-        node: node.uid.clone(),
-        machine: Machine::Instance(instance),
-        boot_id: node.boot_id.clone(),
-        step: ClaimStep::Deleting,
-        cordoned: true,
-        taint: None,
-        since: node.created_at,
-        own_pod_left: false,
-        restored: false,
-        until: None,
         fleet_before: Some(FleetBefore { fleet: "f".to_owned(), target: wanted, on_demand: 0 }),
+        ..claim(&tester.model, name)
     };
     let change = NodeChange { claim: Edit::Set(claim.clone()), ..NodeChange::default() };
     write(tester, name, &change);
-    let retired = RetiredNode::assume(super::node(&tester.model, name), claim);
+    let retired = RetiredNode::assume(node(&tester.model, name), claim);
     block_on(&tester.model, tester.ports.cloud.delete_instance(&retired, &tester.write())).unwrap()
 }
 

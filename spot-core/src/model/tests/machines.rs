@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{SECOND, Tester, node, node_at, nodes_of, ready, refs};
+use super::{SECOND, Tester, claim, node, node_at, nodes_of, ready, refs};
 use crate::capacity::Class;
-use crate::claim::{Claim, ClaimStep, InstanceId, Machine, Owner};
+use crate::claim::{Claim, InstanceId, Machine};
 use crate::cloud::{Deletion, Freshness, InstanceState};
 use crate::error::{ErrorClass, PortError};
 use crate::model::{Fact, MachineKind, Model, NodeSpec, Settings, WorkloadSpec, WorldBuilder, block_on};
@@ -15,25 +15,6 @@ use crate::retire::{DeletableNode, RetiredNode};
 
 fn cordon() -> NodeChange {
     NodeChange { unschedulable: Some(true), ..NodeChange::default() }
-}
-
-fn claim(model: &Model, name: &str) -> Claim {
-    let node = node(model, name);
-    let instance = model.with(|world| world.instance_of_uid(node.uid()).unwrap().clone());
-    Claim {
-        owner: Owner::Migrator,
-        node: node.uid.clone(),
-        machine: Machine::Instance(instance),
-        boot_id: node.boot_id.clone(),
-        step: ClaimStep::Deleting,
-        cordoned: true,
-        taint: None,
-        since: node.created_at,
-        own_pod_left: false,
-        restored: false,
-        until: None,
-        fleet_before: None,
-    }
 }
 
 fn delete(tester: &Tester, name: &str) -> Result<Deletion, PortError> {

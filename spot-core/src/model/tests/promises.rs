@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{SECOND, Tester, node_at, refs};
 use crate::capacity::Class;
-use crate::claim::{Claim, ClaimStep, Machine, Owner};
+use crate::claim::{Claim, ClaimStep};
 use crate::cloud::Deletion;
 use crate::model::{Call, Invariant, Invariants, Limits, MachineKind, Model, NodeSpec, WorldBuilder, block_on};
 use crate::node::{Effect, Taint, key};
@@ -13,22 +13,7 @@ use crate::ports::{Edit, EvictAnswer, NodeChange, Written};
 use crate::retire::{DeletableNode, DoomedPod, RetiredNode};
 
 fn claim(model: &Model, name: &str) -> Claim {
-    let node = super::node(model, name);
-    let instance = model.with(|world| world.instance_of_uid(node.uid.as_str()).unwrap().clone());
-    Claim {
-        owner: Owner::Migrator,
-        node: node.uid.clone(),
-        machine: Machine::Instance(instance),
-        boot_id: node.boot_id.clone(),
-        step: ClaimStep::Draining,
-        cordoned: true,
-        taint: None,
-        since: node.created_at,
-        own_pod_left: false,
-        restored: false,
-        until: None,
-        fleet_before: None,
-    }
+    Claim { step: ClaimStep::Draining, ..super::claim(model, name) }
 }
 
 fn put_claim(tester: &Tester, name: &str) {
