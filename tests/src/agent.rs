@@ -1,13 +1,13 @@
 //! The agent of one node, as its pod runs it: a process with a token that is bound to the node.
 
-use std::{path::PathBuf, process::Command};
+use std::path::PathBuf;
 
 use serde_json::json;
 
 use crate::{
     Metadata,
     control_plane::{User, free_port},
-    migrator::{Running, binary},
+    migrator::{Running, binary, product},
     process::Process,
     programs,
     world::World,
@@ -49,16 +49,12 @@ impl Agent {
     #[must_use]
     pub fn run(&self, metadata: &Metadata, arguments: &[&str]) -> Running {
         let address = format!("127.0.0.1:{}", free_port());
-        let mut command = Command::new(binary("spot-agent"));
+        let mut command = product(&binary("spot-agent"), &self.kubeconfig, &self.folder);
         command
-            .env_clear()
-            .env("KUBECONFIG", &self.kubeconfig)
             .env("NODE_NAME", &self.node)
-            .env("RUST_BACKTRACE", "1")
             .args(["--imds-endpoint", metadata.endpoint(), "--server-address", &address])
             .args(["--log-format", "text", "--log-level", "debug"])
-            .args(arguments)
-            .current_dir(&self.folder);
+            .args(arguments);
         let process = Process::start(&format!("spot-agent-{}", self.node), &mut command, &self.folder).shown_whole();
         Running::new(process, address)
     }

@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    process::{Command, Stdio},
+    process::Command,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -12,9 +12,8 @@ use serde_json::{Value, json};
 use crate::{
     aws::{Aws, Cloud, REGION, cloud::CLUSTER},
     control_plane::User,
-    migrator::{Ended, Running, binary, merge},
+    migrator::{Ended, Running, binary, merge, product},
     process::Process,
-    proxy::Proxy,
     rights,
     world::World,
 };
@@ -112,19 +111,6 @@ impl SpotFleet {
         self
     }
 
-    /// The same behind a proxy.
-    #[must_use]
-    pub fn through(self, proxy: &Proxy) -> Self {
-        Self { kubeconfig: proxy.kubeconfig().to_owned(), ..self }
-    }
-
-    /// The same with these variables in its environment.
-    #[must_use]
-    pub fn with_environment(mut self, variables: impl IntoIterator<Item = (&'static str, String)>) -> Self {
-        self.environment.extend(variables);
-        self
-    }
-
     /// Starts `spot-fleet COMMAND FILE` with further arguments.
     ///
     /// # Panics
@@ -165,15 +151,8 @@ impl SpotFleet {
 
     /// The binary with an environment of its own: nothing of the tester's leaks into it.
     fn command(&self, command: &str) -> Command {
-        let mut process = Command::new(&self.binary);
-        process
-            .arg(command)
-            .env_clear()
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("RUST_BACKTRACE", "1")
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .current_dir(&self.folder)
-            .stdin(Stdio::null());
+        let mut process = product(&self.binary, &self.kubeconfig, &self.folder);
+        process.arg(command).envs(self.environment.iter().map(|(name, value)| (name, value)));
         process
     }
 }

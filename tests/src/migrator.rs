@@ -159,15 +159,10 @@ impl Migrator {
 
     /// The binary with an environment of its own: nothing of the tester's leaks into it.
     fn command(&self) -> Command {
-        let mut command = Command::new(&self.binary);
+        let mut command = product(&self.binary, &self.kubeconfig, &self.folder);
         command
-            .env_clear()
-            .env("KUBECONFIG", &self.kubeconfig)
             .env("AWS_EC2_METADATA_DISABLED", "true")
-            .env("RUST_BACKTRACE", "1")
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .current_dir(&self.folder)
-            .stdin(std::process::Stdio::null());
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 }
@@ -276,6 +271,18 @@ pub fn merge(object: &mut Value, changes: Value) {
         }
         (object, changes) => *object = changes,
     }
+}
+
+/// A program of ours in a folder of its own, which finds the cluster by `kubeconfig` and nothing of the tester's.
+pub(crate) fn product(binary: &Path, kubeconfig: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(binary);
+    command
+        .env_clear()
+        .env("KUBECONFIG", kubeconfig)
+        .env("RUST_BACKTRACE", "1")
+        .current_dir(folder)
+        .stdin(std::process::Stdio::null());
+    command
 }
 
 /// A binary beside the running tests: cargo puts both into one target folder, and `tests/run` builds it first.
