@@ -18,6 +18,8 @@ pub(super) struct Look {
     nodes: BTreeMap<InstanceId, Arc<NodeSnapshot>>,
     /// The pool's nodes whose machine nobody can name.
     unnamed: Vec<Arc<NodeSnapshot>>,
+    /// How much of it is on its way out, is none of the members any more, and was there when the cloud was asked.
+    pub(super) leaving: u32,
 }
 
 impl Look {
@@ -36,7 +38,7 @@ impl Look {
                 nodes.insert(instance, Arc::clone(node));
             }
         }
-        Self { fleets, nodes, unnamed }
+        Self { fleets, nodes, unnamed, leaving: 0 }
     }
 
     /// The fleet that the pool's file asks for, if it is there and launches.

@@ -31,6 +31,8 @@ pub struct Terms {
 pub struct Sides {
     /// The nodes of the fleets that are to go, which launch nothing any more.
     pub old: Vec<OldNode>,
+    /// How much is on its way out beside those, and may still be there.
+    pub leaving: u32,
     /// The fleet that is to take their place.
     pub new: NewFleet,
 }
@@ -102,7 +104,7 @@ impl fmt::Display for TooHeavy {
 ///
 /// let terms = Terms { capacity: 4, surge: 2, unavailable: 0 };
 /// let node = OldNode { weight: 2, is_ready: true };
-/// let mut sides = Sides { old: vec![node; 2], new: NewFleet::default() };
+/// let mut sides = Sides { old: vec![node; 2], ..Sides::default() };
 /// assert_eq!(next(&terms, &sides), Next::Grow(2));
 /// sides.new = NewFleet { target: 2, ready: 0 };
 /// assert_eq!(next(&terms, &sides), Next::Wait);
@@ -112,13 +114,13 @@ impl fmt::Display for TooHeavy {
 #[must_use]
 pub fn next(terms: &Terms, sides: &Sides) -> Next {
     let Terms { capacity, surge, unavailable } = *terms;
-    let Sides { old, new } = sides;
+    let Sides { old, leaving, new } = sides;
     let most = surge.saturating_add(unavailable);
     let heaviest = old.iter().map(|node| node.weight).max().unwrap_or_default();
     if heaviest > most {
         return Next::Refused(TooHeavy { weight: heaviest, room: most });
     }
-    let there = old.iter().map(|node| node.weight).fold(0, u32::saturating_add);
+    let there = old.iter().map(|node| node.weight).fold(*leaving, u32::saturating_add);
     let beside = capacity.saturating_add(surge).saturating_sub(there).min(capacity);
     if new.target < beside {
         return Next::Grow(beside);
@@ -228,7 +230,7 @@ fn sides(look: &Look, new: &Fleet) -> Sides {
     let node =
         |(instance, member): (&_, &super::Member)| OldNode { weight: member.weight, is_ready: runs(look, instance) };
     let ready = look.count([new], 0).ready;
-    Sides { old: members.map(node).collect(), new: NewFleet { target: new.target, ready } }
+    Sides { old: members.map(node).collect(), leaving: look.leaving, new: NewFleet { target: new.target, ready } }
 }
 
 /// Whether the pods of an old machine run, and nobody takes it away: cordoned or not, they are missed when it goes.

@@ -83,7 +83,7 @@ pub(super) struct Work<'a> {
     pub(super) asked: Option<Asked>,
     /// The machines of nodes that were seen.
     machines: BTreeMap<Uid, InstanceId>,
-    /// Machines that we had terminated: they count no more, whatever lists say that are late.
+    /// Machines that went by our doing: they count no more, whatever lists say that are late.
     pub(super) gone: BTreeSet<InstanceId>,
     /// How often the cloud would not terminate a machine that is no node.
     pub(super) refused: BTreeMap<InstanceId, u32>,
@@ -98,6 +98,8 @@ pub(super) struct Work<'a> {
 pub(super) struct Asked {
     at: Instant,
     fleets: Vec<Fleet>,
+    /// How much of them was on its way out, and is none of their members here.
+    leaving: u32,
     /// How much of them was there by the view.
     count: Count,
 }
@@ -149,19 +151,24 @@ impl<'a> Work<'a> {
     pub(super) async fn look(&mut self) -> Result<Look, Ended> {
         let now = self.now();
         let fresh = self.asked.take().filter(|asked| now < asked.at + LOOK_AGAIN);
-        let (at, mut fleets) = if let Some(Asked { at, fleets, .. }) = fresh {
-            (at, fleets)
+        let (at, mut fleets, known) = if let Some(Asked { at, fleets, leaving, .. }) = fresh {
+            (at, fleets, leaving)
         } else {
             let by = now + ASKING;
             let fleets = self.pools.capacity.fleets(by);
             let fleets = within(&self.pools.ports, by, "asking for the pool's fleets", fleets).await;
-            (now, fleets.map_err(|error| run_error(error, RunError::Cloud))?)
+            (now, fleets.map_err(|error| run_error(error, RunError::Cloud))?, 0)
         };
         let progress::Report { retired, departing, .. } = &self.run.report;
-        let went = retired.iter().chain(departing).filter_map(|node| self.machines.get(&node.uid));
-        self.gone.extend(went.cloned());
+        let machine = |node: &NodeRef| self.machines.get(&node.uid).cloned();
+        self.gone.extend(retired.iter().filter_map(machine));
+        let departing: BTreeSet<_> = departing.iter().filter_map(machine).collect();
+        let is_leaving = |instance: &InstanceId| departing.contains(instance) && !self.gone.contains(instance);
+        let members = fleets.iter().flat_map(|fleet| &fleet.members);
+        let leaving = members.filter(|(instance, _)| is_leaving(instance)).map(|(_, member)| member.weight);
+        let leaving = leaving.fold(known, u32::saturating_add);
         for fleet in &mut fleets {
-            fleet.members.retain(|instance, _| !self.gone.contains(instance));
+            fleet.members.retain(|instance, _| !self.gone.contains(instance) && !departing.contains(instance));
         }
         for fleet in &fleets {
             let Fleet { id, target, .. } = fleet;
@@ -173,9 +180,10 @@ impl<'a> Work<'a> {
         let view = self.live.view();
         self.run.follows(&view)?;
         self.run.survey(&view).await?;
-        let look = Look::of(fleets, &view, &self.run.cloud, &self.pools.pool);
+        let mut look = Look::of(fleets, &view, &self.run.cloud, &self.pools.pool);
+        look.leaving = leaving;
         self.machines.extend(look.machines());
-        self.asked = Some(Asked { at, fleets: look.fleets.clone(), count: look.count(&look.fleets, 0) });
+        self.asked = Some(Asked { at, fleets: look.fleets.clone(), leaving, count: look.count(&look.fleets, 0) });
         Ok(look)
     }
 

@@ -9,6 +9,8 @@ struct Pool {
     terms: Terms,
     /// Old machines: their weight, and whether they are ready.
     old: Vec<(u32, bool)>,
+    /// How much of them is on its way out.
+    leaving: u32,
     new: Vec<(u32, bool)>,
     new_target: u32,
     /// What the new fleet buys, in turn.
@@ -23,12 +25,13 @@ impl Pool {
     fn sides(&self) -> Sides {
         Sides {
             old: self.old.iter().map(|&(weight, is_ready)| OldNode { weight, is_ready }).collect(),
+            leaving: self.leaving,
             new: NewFleet { target: self.new_target, ready: sum(&self.new, |ready| ready) },
         }
     }
 
     fn there(&self) -> u32 {
-        sum(&self.old, |_| true) + sum(&self.new, |_| true)
+        sum(&self.old, |_| true) + self.leaving + sum(&self.new, |_| true)
     }
 
     fn ready(&self) -> u32 {
@@ -51,12 +54,14 @@ impl Pool {
                 machine.1 = !machine.1;
             }
         };
-        match what % 5 {
+        match what % 7 {
             0 => drop(self.launch_one(which)),
             1 => toggle(&mut self.new),
             2 => toggle(&mut self.old),
             3 if !self.new.is_empty() => drop(self.new.remove(which % self.new.len())),
             4 if !self.old.is_empty() => drop(self.old.remove(which % self.old.len())),
+            5 if !self.old.is_empty() => self.leaving += self.old.remove(which % self.old.len()).0,
+            6 => self.leaving = 0,
             _nothing => {}
         }
     }
@@ -64,6 +69,7 @@ impl Pool {
     /// Everything that was asked for comes, and is ready.
     fn thrive(&mut self) {
         while self.launch_one(self.new.len()) {}
+        self.leaving = 0;
         self.old.iter_mut().chain(&mut self.new).for_each(|machine| machine.1 = true);
     }
 
@@ -99,7 +105,7 @@ fn pool() -> impl Strategy<Value = Pool> {
         |(capacity, surge, unavailable, old, new, offers)| {
             let new_target = sum(&new, |_| true).min(capacity);
             let terms = Terms { capacity, surge, unavailable };
-            Pool { terms, old, new, new_target, offers }
+            Pool { terms, old, leaving: 0, new, new_target, offers }
         },
     )
 }
@@ -169,7 +175,7 @@ proptest! {
             let step = next(&pool.terms, &pool.sides());
             if step == Next::Wait {
                 let sides = pool.sides();
-                prop_assert!(sides.new.ready < sides.new.target, "for nothing: {pool:?}");
+                prop_assert!(sides.new.ready < sides.new.target || sides.leaving > 0, "for nothing: {pool:?}");
             }
             pool.follow(&step, which);
         }
@@ -180,16 +186,24 @@ proptest! {
 fn a_node_that_is_not_ready_goes_though_nothing_ready_may() {
     let terms = Terms { capacity: 3, surge: 0, unavailable: 2 };
     let node = |is_ready| OldNode { weight: 2, is_ready };
-    let sides = Sides { old: vec![node(true), node(false)], new: NewFleet::default() };
+    let sides = Sides { old: vec![node(true), node(false)], ..Sides::default() };
     assert_eq!(next(&terms, &sides), Next::Retire { room: 1 });
-    let ready = Sides { old: vec![node(true)], new: NewFleet { target: 1, ready: 0 } };
+    let ready = Sides { old: vec![node(true)], leaving: 0, new: NewFleet { target: 1, ready: 0 } };
     assert_eq!(next(&terms, &ready), Next::Wait);
 }
 
 #[test]
 fn the_refusal_says_what_would_help() {
     let terms = Terms { capacity: 6, surge: 1, unavailable: 1 };
-    let sides = Sides { old: vec![OldNode { weight: 3, is_ready: true }], new: NewFleet::default() };
+    let sides = Sides { old: vec![OldNode { weight: 3, is_ready: true }], ..Sides::default() };
     let Next::Refused(why) = next(&terms, &sides) else { unreachable!("two units are no room for three") };
     assert!(why.to_string().ends_with("leave room for 2: allow 3 of them at least"), "{why}");
+}
+
+#[test]
+fn what_is_on_its_way_out_keeps_its_place_until_it_is_gone() {
+    let terms = Terms { capacity: 4, surge: 0, unavailable: 1 };
+    let sides = Sides { leaving: 1, new: NewFleet { target: 3, ready: 3 }, ..Sides::default() };
+    assert_eq!(next(&terms, &sides), Next::Wait);
+    assert_eq!(next(&terms, &Sides { leaving: 0, ..sides }), Next::Grow(4));
 }
