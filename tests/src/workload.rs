@@ -97,6 +97,19 @@ impl Workload {
         self
     }
 
+    /// The same with pods on as many nodes as there are.
+    #[must_use]
+    pub fn spread_over_nodes(self) -> Self {
+        let constraint = json!({
+            "topologyKey": "kubernetes.io/hostname",
+            "maxSkew": 1,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "nodeTaintsPolicy": "Honor",
+            "labelSelector": self.match_labels(),
+        });
+        self.spec("topologySpreadConstraints", json!([constraint]))
+    }
+
     /// The same with a field of its pods' spec.
     #[must_use]
     pub fn spec(mut self, field: &str, value: Value) -> Self {

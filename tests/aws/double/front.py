@@ -8,6 +8,7 @@ GET  /double/calls  what was asked for so far, by whom
 PUT  /double/pace   {"seconds"}: how long transitions take from now on
 PUT  /double/market {"exhausted", "prices", "instances", "fleets"}: what EC2 has to sell from now on
 PUT  /double/denied {"rights"}: what nobody but the test and the world may do from now on
+PUT  /double/held   {"action"}: calls of it that are done and not answered, until another is named or none
 ```
 """
 
@@ -37,6 +38,8 @@ class Front:
         self.services = services
         self.region = region
         self.lock = threading.Lock()
+        self.released = threading.Condition(self.lock)
+        self.held = None
         self.calls = []
         self.clients = {}
         self.endpoint = None
@@ -61,7 +64,11 @@ class Front:
                 status, body = denied.answer(call, right)
                 answer(status, [("Content-Type", "text/xml")])
                 return [body.encode()]
-            return list(self.services(environ, answer))
+            answered = list(self.services(environ, answer))
+            if call["client"] not in OF_THE_WORLD and call["parameters"].get("DryRun") != "true":
+                # Whoever waits lets the others in meanwhile.
+                self.released.wait_for(lambda: self.held != call["action"])
+            return answered
 
     def control(self, method, what, body, start_response):
         match method, what:
@@ -81,6 +88,11 @@ class Front:
             case "PUT", "denied":
                 with self.lock:
                     DENIED.rights = set(json.loads(body)["rights"])
+                answer = {}
+            case "PUT", "held":
+                with self.lock:
+                    self.held = json.loads(body)["action"]
+                    self.released.notify_all()
                 answer = {}
             case _:
                 start_response("404 Not Found", [])

@@ -78,6 +78,14 @@ impl Aws {
         let _empty: Value = self.door.ask("PUT", "/double/denied", &json!({"rights": rights})).await;
     }
 
+    /// Does what calls of this action ask for, and answers none of them until another is named, or none.
+    ///
+    /// # Panics
+    /// If the double does not answer.
+    pub async fn hold(&self, action: Option<&str>) {
+        let _empty: Value = self.door.ask("PUT", "/double/held", &json!({"action": action})).await;
+    }
+
     /// All Spot Fleets, also those that have ended, in the order of their creation.
     ///
     /// # Panics

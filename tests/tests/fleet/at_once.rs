@@ -49,8 +49,8 @@ async fn a_fleet_that_somebody_else_is_changing_is_waited_for() {
 async fn a_target_that_somebody_else_raises_in_the_middle_of_a_scale_is_left_so_and_the_scale_says_whose_it_is() {
     let scene = Scene::start(json!({})).await;
     scene.created().await;
-    // A drain that lasts.
-    let web = on_the_pool(Workload::deployment("web", 6)).max_unavailable(1).stop_after("5s");
+    // A pod on each node, so that whichever goes first, its drain lasts.
+    let web = on_the_pool(Workload::deployment("web", 6)).max_unavailable(1).stop_after("20s").spread_over_nodes();
     scene.world.run(std::slice::from_ref(&web)).await;
     let witness = scene.world.witness().await;
     let (fleet, calls) = (scene.only_fleet().await, scene.calls().await.len());

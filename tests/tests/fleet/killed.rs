@@ -10,7 +10,7 @@ use super::{COMMAND, MEMBER_OF, Scene, assert_fell_by_what_went, on_the_pool, we
 /// When a command is killed.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
-    /// It asks AWS for this once more; whether the answer is waited for is chance.
+    /// AWS has done this for it once more, and has not answered.
     Asks(&'static str),
     /// One more node is cordoned.
     Cordons,
@@ -117,9 +117,12 @@ async fn kill_at_each(
     witness: &Witness,
 ) {
     for moment in moments {
+        let held = if let Moment::Asks(action) = moment { Some(*action) } else { None };
+        scene.cloud.aws().hold(held).await;
         let comes = moment.comes(scene, witness);
         let ended = fleet.start(command, arguments).killed_at(comes, COMMAND).await;
         assert_eq!(ended, None, "it was not killed at {moment:?}, but ended");
+        scene.cloud.aws().hold(None).await;
     }
     // The lease of a killed process runs out.
     let ended = fleet.run(command, arguments, COMMAND + Duration::from_mins(1)).await;
