@@ -16,7 +16,8 @@
 //!        ├─ Proxy          breaks one of the product's requests
 //!        ├─ Migrator       the product: a process of its own, with an API user of its own
 //!        ├─ SpotFleet      the product's pools of nodes: a file, and commands on it
-//!        └─ Agent          the product on one node, with a token of that node
+//!        ├─ Agent          the product on one node, with a token of that node
+//!        └─ Helm           the product's chart, and its containers as processes
 //! ```
 //!
 //! What it is not: a place for rules of the product. It knows Kubernetes, and of the product only its command line.
@@ -36,6 +37,7 @@ pub mod audit;
 pub mod aws;
 pub mod control_plane;
 pub mod fleet;
+pub mod helm;
 pub mod karpenter;
 pub mod kwok;
 pub mod machine;
@@ -57,6 +59,7 @@ pub use agent::Agent;
 pub use audit::{AuditLog, Entry, Verb};
 pub use control_plane::ControlPlane;
 pub use fleet::SpotFleet;
+pub use helm::Helm;
 pub use karpenter::Karpenter;
 pub use kwok::Kwok;
 pub use machine::Machine;
