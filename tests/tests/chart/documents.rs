@@ -1,10 +1,14 @@
 //! The chart's page says of every value what it is, and what it is by default.
 
-use std::fmt::Write as _;
+use std::{
+    fmt::Write as _,
+    process::{Command, Stdio},
+};
 
 use serde_json::Value;
+use spot_tests::programs;
 
-use crate::{assert_up_to_date, file, read, yaml};
+use crate::{assert_up_to_date, file, read, rendered, yaml};
 
 /// A value: its place, and what the file says of it.
 struct Entry {
@@ -91,4 +95,47 @@ fn the_schema_and_the_defaults_know_the_same_values() {
             assert_eq!(known, given, "{name}");
         }
     }
+}
+
+/// The blocks of the page in this language.
+fn blocks(language: &str) -> Vec<String> {
+    let page = read("deploy/chart/README.md");
+    let begin = format!("```{language}\n");
+    let blocks = page.split(begin.as_str()).skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_installation_on_the_page_is_one() {
+    let home = tempfile::tempdir().expect("temporary folders can be made");
+    let mut installed = 0;
+    for block in blocks("sh") {
+        let block = block.replace("\\\n", " ");
+        for command in block.lines().filter(|line| line.starts_with("helm install")) {
+            let command = command.replacen("helm", "\"$HELM\"", 1) + " --dry-run=client";
+            let output = Command::new("sh")
+                .args(["-c", &command])
+                .current_dir(programs::repository())
+                .env_clear()
+                .env("HELM", programs::path("helm"))
+                .env("HOME", home.path())
+                .stdin(Stdio::null())
+                .output()
+                .expect("there is a shell");
+            assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+            let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+            let named = printed.contains("eks.amazonaws.com/role-arn: arn:aws:iam::111122223333:role/spot-migrator");
+            assert_eq!(named, command.contains("role-arn"), "{command}: {printed}");
+            installed += 1;
+        }
+    }
+    assert_eq!(installed, 3, "for kind, Karpenter and EKS");
+}
+
+#[test]
+fn the_values_on_the_page_are_some() {
+    let [values] = &blocks("yaml")[..] else { panic!("one block") };
+    let values: Value = serde_saphyr::from_str(values).expect("it is YAML");
+    let printed = rendered(&values).expect("they are enough");
+    assert!(printed.contains("kind: PrometheusRule") && printed.contains("secretName: spot-webhook"), "{printed}");
 }

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use spot_tests::programs;
 
-use crate::file;
+use crate::{file, read};
 
 #[test]
 fn actionlint_finds_nothing_to_complain_of() {
@@ -20,4 +20,15 @@ fn actionlint_finds_nothing_to_complain_of() {
         .expect("actionlint starts");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
+}
+
+#[test]
+fn the_image_is_built_with_the_rust_of_the_workspace() {
+    let toolchain = read("rust-toolchain.toml");
+    let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"'));
+    let channel = channel.expect("the workspace names its Rust");
+    let dockerfile = read("Dockerfile");
+    for line in [format!("FROM rust:{channel}-slim-bookworm AS build"), format!("ENV RUSTUP_TOOLCHAIN={channel}")] {
+        assert!(dockerfile.lines().any(|other| other == line), "{line}");
+    }
 }
