@@ -53,7 +53,6 @@ impl Action {
                 | Self::RequestSpotFleet
                 | Self::CancelSpotFleetRequests
                 | Self::DescribeSpotFleetRequestHistory
-                | Self::DescribeSpotPriceHistory
                 | Self::DescribeSubnets
                 | Self::DescribeSecurityGroups
                 | Self::DescribeImages

@@ -17,7 +17,6 @@ mod image;
 mod members;
 mod node_pool;
 mod pool;
-mod prices;
 mod request;
 mod role;
 mod sdk;
@@ -36,7 +35,6 @@ pub use pool::{
     Allocation, Bottlerocket, Fault, Kubelet, Nodeadm, Offer, Pool, Rebalance, RebalanceStrategy, RootVolume, UserData,
     VolumeKind, VolumeSize,
 };
-pub use prices::{Prices, PricesError};
 pub use request::{Launch, Launches, Machine, Metadata, Override, Replacement, Request, Root, Template, Version};
 pub use role::{Missing, Roles, ServiceLinked};
 pub use tags::tag;

@@ -30,6 +30,7 @@ mod error;
 pub mod fleet;
 #[cfg(any(feature = "queue", feature = "imds"))]
 pub mod interruption;
+pub mod prices;
 #[cfg(feature = "ec2")]
 mod provider;
 pub mod provider_id;

@@ -9,6 +9,7 @@ pub(crate) mod instance;
 mod load_balancer;
 pub(crate) mod maintain;
 mod nodeless;
+mod spot_prices;
 mod survey;
 pub(crate) mod terminate;
 mod together;

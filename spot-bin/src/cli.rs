@@ -221,6 +221,8 @@ pub enum PlanOutput {
     /// A table.
     #[default]
     Text,
+    /// A table with more columns: pool, instance type, zone, pods and price.
+    Wide,
     /// One JSON document.
     Json,
     /// One YAML document.

@@ -84,6 +84,8 @@ pub struct Config {
     pub state: State,
     /// Who is told about runs.
     pub notifications: Notifications,
+    /// File of prices that count before those that are built in.
+    pub prices: Option<PathBuf>,
     /// How long the process may clean up after it was told to stop.
     pub shutdown_grace_period: Duration,
     /// Address of metrics and health.

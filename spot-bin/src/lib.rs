@@ -14,6 +14,7 @@ pub mod check;
 pub mod cli;
 pub mod config;
 pub mod connection;
+pub mod cost;
 pub mod exit;
 pub mod feature;
 #[cfg(feature = "aws")]

@@ -3,14 +3,25 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
+use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 
-/// Prints a result. Whoever reads it may stop reading: that is no failure.
+/// How what is good is written, for those who see colours.
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+/// How what somebody ought to look at is written.
+pub(crate) const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
+/// How what matters little is written.
+pub(crate) const FAINT: Style = Style::new().dimmed();
+/// How what matters most is written.
+pub(crate) const STRONG: Style = Style::new().bold();
+
+/// Prints a result. Whoever reads it may stop reading: that is no failure. Its colours are left out where nobody sees
+/// them (no terminal, `TERM=dumb`), or nobody wants them (`NO_COLOR`).
 ///
 /// # Errors
 /// When it could not be written.
 pub fn result(text: &str) -> anyhow::Result<()> {
-    let mut stdout = io::stdout().lock();
+    let mut stdout = anstream::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.context("can't write to standard output"),
@@ -41,6 +52,17 @@ pub fn failure(error: &anyhow::Error) {
 #[must_use]
 pub fn is_watched() -> bool {
     io::stderr().is_terminal()
+}
+
+/// How many characters a line of standard output may have, where that is a terminal.
+#[must_use]
+pub fn width() -> Option<u16> {
+    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0)
+}
+
+/// The text, written like this for those who see colours.
+pub(crate) fn styled(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
 }
 
 fn say(text: &str) {

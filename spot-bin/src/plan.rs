@@ -3,7 +3,8 @@
 mod gather;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use serde::Serialize;
@@ -12,16 +13,17 @@ use spot_core::decision::{Preference, is_control_plane};
 use spot_core::judge::{Batch, Judgement, Verdict};
 use spot_core::node::{Node, NodeSnapshot};
 use spot_core::reason::{Reason, ReasonKind, Span};
+use spot_core::view::View;
 
-use std::sync::Arc;
-
+use self::gather::Gathered;
+use self::table::Columns;
 use crate::cli::{Environment, PlanArgs, PlanOutput};
+use crate::cost::{self, Bill, Dollars, PriceBook};
 use crate::exit::{Exit, Fault};
 use crate::output;
-use gather::Gathered;
 
 /// The judgement of every node, in the order in which they would go.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
     /// The nodes that a run would retire first, side by side.
@@ -29,6 +31,8 @@ pub struct Plan {
     /// Why there is none, or what comes before.
     outlook: Outlook,
     summary: Summary,
+    /// What the nodes cost; none where no price is known.
+    costs: Option<Bill>,
     nodes: Vec<Row>,
 }
 
@@ -55,14 +59,23 @@ struct Summary {
     refused: usize,
     not_candidates: usize,
     by_class: BTreeMap<&'static str, usize>,
+    /// Refused nodes by each of their reasons.
+    refused_by: BTreeMap<&'static str, usize>,
 }
 
 /// One node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
     name: String,
     class: &'static str,
+    pool: Option<String>,
+    instance_type: Option<String>,
+    zone: Option<String>,
+    /// How many pods are on it, whatever they are.
+    pods: usize,
+    /// What it costs a month, if that is known.
+    monthly: Option<Dollars>,
     /// When it would go, counted from 1; only nodes that may go have one.
     rank: Option<usize>,
     /// Why it has this rank; only candidates have one.
@@ -90,7 +103,8 @@ pub fn plan(args: &PlanArgs, overrides: &BTreeMap<String, String>, environment: 
     let Gathered { plan, notes } = gather::plan(args, overrides, environment)?;
     notes.iter().for_each(output::note);
     output::result(&match args.output {
-        PlanOutput::Text => table::text(&plan),
+        PlanOutput::Text => table::text(&plan, Columns::Few, output::width()),
+        PlanOutput::Wide => table::text(&plan, Columns::All, None),
         PlanOutput::Json => format!("{}\n", serde_json::to_string_pretty(&plan).context("can't write JSON")?),
         PlanOutput::Yaml => serde_saphyr::to_string(&plan).context("can't write YAML")?,
     })?;
@@ -98,8 +112,13 @@ pub fn plan(args: &PlanArgs, overrides: &BTreeMap<String, String>, environment: 
 }
 
 impl Plan {
-    /// What this judgement says, for a migrator that runs on `own_node`.
-    fn of(judgement: &Judgement<'_, Arc<NodeSnapshot>>, own_node: Option<&str>) -> Self {
+    /// What this judgement of the nodes of a view says, for a migrator that runs on `own_node`.
+    fn of(
+        judgement: &Judgement<'_, Arc<NodeSnapshot>>,
+        view: &View,
+        own_node: Option<&str>,
+        prices: &PriceBook,
+    ) -> Self {
         let mut rank = 0;
         let mut row = |node: &Arc<NodeSnapshot>, verdict| {
             let class = judgement.class(node);
@@ -114,6 +133,11 @@ impl Plan {
             Row {
                 name: node.name().to_owned(),
                 class: class.as_str(),
+                pool: cost::pool(node).map(str::to_owned),
+                instance_type: cost::instance_type(node).map(str::to_owned),
+                zone: cost::zone(node).map(str::to_owned),
+                pods: view.pods_on(node.name()).count(),
+                monthly: prices.of(node).now(class).map(Dollars::monthly),
                 rank: eligible.then_some(rank),
                 preference,
                 verdict,
@@ -127,7 +151,8 @@ impl Plan {
             Batch::AllSpot => (Outlook::AllSpot, Vec::new()),
             Batch::Nobody(_) => (Outlook::NothingEligible, Vec::new()),
         };
-        Self { next, outlook, summary: Summary::of(&nodes), nodes }
+        let bill = Bill::of(view.nodes().iter().map(|node| (node, judgement.class(node))), prices);
+        Self { next, outlook, summary: Summary::of(&nodes), costs: bill.is_known().then_some(bill), nodes }
     }
 }
 
@@ -135,8 +160,14 @@ impl Summary {
     fn of(rows: &[Row]) -> Self {
         let of = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
         let mut by_class: BTreeMap<_, _> = Class::ALL.map(|class| (class.as_str(), 0)).into();
+        let mut refused_by = BTreeMap::new();
         for row in rows {
             *by_class.entry(row.class).or_default() += 1;
+            let is_refused = row.verdict == "refused";
+            let kinds: BTreeSet<_> = row.reasons.iter().filter(|_| is_refused).map(|because| because.kind).collect();
+            for kind in kinds {
+                *refused_by.entry(kind).or_default() += 1;
+            }
         }
         Self {
             nodes: rows.len(),
@@ -144,6 +175,7 @@ impl Summary {
             refused: of("refused"),
             not_candidates: of("not_a_candidate"),
             by_class,
+            refused_by,
         }
     }
 }

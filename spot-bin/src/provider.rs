@@ -6,7 +6,7 @@ mod aws;
 #[cfg(feature = "aws")]
 pub(crate) use self::aws::asks_metadata_service;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,6 +119,23 @@ impl Provider {
                 let live = cluster.open(Scope::Cluster, by).await?;
                 provider.without_node(live.view().nodes(), by).await
             }
+        }
+    }
+
+    /// What an hour of these instance types costs on spot, by type and zone. Empty where there is no one to ask.
+    ///
+    /// # Errors
+    /// When the cloud could not be asked.
+    #[cfg_attr(not(feature = "aws"), expect(clippy::unused_async, unused_variables, reason = "only AWS is asked"))]
+    pub async fn spot_prices(
+        &self,
+        types: &BTreeSet<String>,
+        by: Instant,
+    ) -> Result<BTreeMap<(String, String), f64>, PortError> {
+        match self {
+            Self::NodeObject(_) => Ok(BTreeMap::new()),
+            #[cfg(feature = "aws")]
+            Self::Aws(provider) => provider.spot_prices(types, by).await,
         }
     }
 

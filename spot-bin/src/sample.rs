@@ -1,6 +1,8 @@
 //! Values that the unit tests share.
 
-use spot_core::node::{NodeRef, Uid};
+use jiff::Timestamp;
+use spot_core::labels::Labels;
+use spot_core::node::{ClaimAnnotation, NodeRef, NodeSnapshot, Readiness, Uid};
 use spot_core::progress::{Outcome, Report};
 
 use crate::cli::Environment;
@@ -13,6 +15,29 @@ pub(crate) fn environment(variables: &[(&str, &str)]) -> Environment {
 /// A node.
 pub(crate) fn node() -> NodeRef {
     NodeRef { name: "node-1".into(), uid: Uid::new("1"), resource_version: None }
+}
+
+/// A node as it is seen, ready and with nothing on it.
+pub(crate) fn snapshot(name: &str) -> NodeSnapshot {
+    NodeSnapshot {
+        name: name.into(),
+        uid: Uid::new(name),
+        resource_version: "1".to_owned(),
+        created_at: Timestamp::UNIX_EPOCH,
+        provider_id: String::new(),
+        labels: Labels::default(),
+        annotations: Labels::default(),
+        taints: Vec::new(),
+        unschedulable: false,
+        readiness: Readiness::Ready,
+        ready_since: None,
+        boot_id: String::new(),
+        internal_addresses: Vec::new(),
+        deleting_since: None,
+        finalizers: Vec::new(),
+        claim: ClaimAnnotation::Absent,
+        back_off: None,
+    }
 }
 
 /// The report of a run that did nothing and ended like this.

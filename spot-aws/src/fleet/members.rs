@@ -1,9 +1,6 @@
 //! The machines of a pool.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use aws_sdk_ec2::types::{self, Filter, InstanceType};
-use aws_smithy_types::DateTime;
+use aws_sdk_ec2::types::{self, Filter};
 use jiff::Timestamp;
 use spot_core::error::PortError;
 use spot_core::ports::Instant;
@@ -20,8 +17,6 @@ use crate::provider::maintain::Fleet;
 const BATCH: usize = 200;
 /// The largest page of instances.
 const PAGE: i32 = 1000;
-/// What runs on the machines. Windows costs more.
-const LINUX: &str = "Linux/UNIX";
 /// The states of an instance that is not gone yet.
 const THERE: [&str; 5] = ["pending", "running", "shutting-down", "stopping", "stopped"];
 
@@ -80,7 +75,8 @@ impl NodePool {
         let ids: Vec<_> = requests.iter().filter_map(|request| request.spot_fleet_request_id()).collect();
         let mut machines = self.described(&ids, by).await?;
         machines.sort_by(|one, other| (one.launched, &one.id).cmp(&(other.launched, &other.id)));
-        let prices = self.prices(machines.iter().map(|machine| machine.instance.kind.as_str()).collect(), by).await?;
+        let prices =
+            self.aws.prices(machines.iter().map(|machine| machine.instance.kind.as_str()).collect(), by).await?;
         let fleets: Vec<_> = requests.iter().filter_map(Fleet::of_spot).collect();
         let member = |machine: Described| {
             let fleet = fleets.iter().find(|fleet| machine.is_of(fleet.id.as_str()))?;
@@ -98,33 +94,6 @@ impl NodePool {
             })
         };
         Ok(machines.into_iter().filter_map(member).collect())
-    }
-
-    /// What an hour costs on spot now, by type and zone.
-    async fn prices(&self, types: BTreeSet<&str>, by: Instant) -> Result<BTreeMap<(String, String), f64>, CallError> {
-        let mut prices = BTreeMap::new();
-        if types.is_empty() {
-            return Ok(prices);
-        }
-        let now = DateTime::from_secs(self.api().clock.now().as_second());
-        let types: Vec<_> = types.into_iter().map(InstanceType::from).collect();
-        let mut token = None;
-        loop {
-            let request = self.api().ec2.describe_spot_price_history().set_instance_types(Some(types.clone()));
-            let request = request.product_descriptions(LINUX).start_time(now).end_time(now).set_next_token(token);
-            let page = self.api().call(Action::DescribeSpotPriceHistory, by, request.send()).await?;
-            for price in page.spot_price_history() {
-                let (kind, zone) = (price.instance_type().map(InstanceType::as_str), price.availability_zone());
-                let dollars = price.spot_price().and_then(|dollars| dollars.parse().ok());
-                if let (Some(kind), Some(zone), Some(dollars)) = (kind, zone, dollars) {
-                    prices.insert((kind.to_owned(), zone.to_owned()), dollars);
-                }
-            }
-            token = more(page.next_token());
-            if token.is_none() {
-                return Ok(prices);
-            }
-        }
     }
 
     /// The instances of these fleets that are not terminated yet.

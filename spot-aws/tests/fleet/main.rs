@@ -9,7 +9,6 @@ mod creating;
 #[path = "../ec2/double/mod.rs"]
 mod double;
 mod interrupted;
-mod prices;
 mod refusals;
 mod rights;
 mod roles;

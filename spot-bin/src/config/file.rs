@@ -51,6 +51,9 @@ pub(crate) struct File {
     pub(crate) state: State,
     /// Who is told about runs.
     pub(crate) notifications: Notifications,
+    /// File of prices that count before those that are built in: a line for each instance type, `region,instance
+    /// type,dollars an hour on demand`, with the price on spot behind it where it is known. Empty: none.
+    pub(crate) prices: String,
     /// How the process ends.
     pub(crate) shutdown: Shutdown,
     /// Metrics and health over HTTP.

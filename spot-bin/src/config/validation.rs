@@ -86,6 +86,7 @@ pub(super) fn validate(file: File, tree: &Tree, problems: Vec<Problem>) -> Resul
             webhook_url_file: some(&file.notifications.webhook_url_file).map(PathBuf::from),
             template_file: some(&file.notifications.template_file).map(PathBuf::from),
         },
+        prices: some(&file.prices).map(PathBuf::from),
         shutdown_grace_period: file.shutdown.grace_period.get(),
         server_address,
         log: Log { format: file.log.format, level: file.log.level },

@@ -106,7 +106,7 @@ pub struct StatusArgs {
     /// How to print it.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
-    /// On-demand prices that count instead of those that are built in, which grow old: a line for each, with region,
+    /// On-demand prices that count before those that are built in, which grow old: a line for each, with region,
     /// instance type and dollars an hour, separated by commas or tabs.
     #[arg(long, value_name = "FILE")]
     pub prices: Option<PathBuf>,

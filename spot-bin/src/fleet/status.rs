@@ -4,12 +4,10 @@ mod disagreement;
 mod seen;
 mod table;
 
-use std::fs;
-
 use anyhow::Context as _;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use spot_aws::fleet::{Event, Existing, ExistingFleet, Prices};
+use spot_aws::fleet::{Event, Existing, ExistingFleet};
 use spot_core::ports::{Cluster as _, Live, Scope};
 use spot_kube::preflight::Features;
 
@@ -18,6 +16,7 @@ use super::cli::{Arguments, StatusArgs};
 use super::work::{Cloud, Work, until_told};
 use crate::cli::{Environment, Output};
 use crate::connection::Connection;
+use crate::cost;
 use crate::exit::{Exit, Fault};
 use crate::output;
 use crate::pool::PoolFile;
@@ -117,7 +116,7 @@ struct Cost {
 /// Shows how the pool is.
 pub(super) fn status(args: &StatusArgs, arguments: &Arguments, environment: &Environment) -> Result<Exit, Fault> {
     let file = PoolFile::read(&args.pool.file).map_err(Fault::usage)?;
-    let prices = prices(args).map_err(Fault::usage)?;
+    let prices = cost::table(args.prices.as_deref()).map_err(Fault::usage)?;
     until_told(arguments, environment, async |work| {
         let cloud = work.cloud(&file).await?;
         let connection = work.connection(&file, &args.access).await?;
@@ -166,15 +165,6 @@ async fn said(work: &Work<'_>, cloud: &Cloud, existing: &Existing) -> Result<Vec
         said.extend(events.into_iter().map(|event| (id.clone(), event)));
     }
     Ok(said)
-}
-
-/// The table that counts.
-fn prices(args: &StatusArgs) -> anyhow::Result<Prices> {
-    let Some(path) = &args.prices else { return Ok(Prices::shipped()) };
-    let name = path.display();
-    let text =
-        fs::read_to_string(path).with_context(|| format!("can't read the prices {name}: name a file that exists"))?;
-    Prices::parse(&text).with_context(|| format!("the prices {name} are refused"))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use spot_core::cloud::{CloudFacts, Freshness};
+use spot_core::error::chain;
 use spot_core::judge::{Facts, Judgement, Policy, RunFacts, judge};
 use spot_core::memory::Memory;
 use spot_core::node::{NodeRef, NodeSnapshot};
@@ -23,6 +24,7 @@ use super::Plan;
 use crate::cli::{Environment, PlanArgs};
 use crate::config::{CloudProvider, Config, Log, LogLevel};
 use crate::connection::{self, Connection};
+use crate::cost::{self, PriceBook};
 use crate::exit::Fault;
 use crate::provider::{self, Provider};
 use crate::settings::{self, Own};
@@ -36,6 +38,8 @@ const UNASKED: &str = "EC2 was not asked: classes are those of the labels, and n
 
 /// How long the cloud may take to say what it knows of all nodes.
 const SURVEY: Duration = Duration::from_mins(2);
+/// How long the cloud may take to say what spot costs.
+const PRICES: Duration = Duration::from_secs(20);
 /// How long the cluster may take to list everything.
 const LISTING: Duration = Duration::from_mins(2);
 
@@ -52,6 +56,7 @@ struct Seen {
     cloud: CloudFacts,
     memory: Memory,
     run: RunFacts,
+    prices: PriceBook,
     notes: Vec<String>,
 }
 
@@ -65,14 +70,15 @@ pub(super) fn plan(
     settings::supported(&config).map_err(Fault::usage)?;
     let own = Own::of(environment);
     let policy = settings::settings(&config, &own).policy;
+    let prices = PriceBook::read(config.prices.as_deref()).map_err(Fault::usage)?;
     let seen = if args.files.is_empty() {
         // Only what may be wrong with the plan belongs beside it.
         telemetry::start(Log { level: config.log.level.min(LogLevel::Warn), ..config.log })?;
-        live(args, environment, &config, &policy)?
+        live(args, environment, &config, &policy, prices)?
     } else {
-        saved(args, &config)?
+        saved(args, &config, prices)?
     };
-    let plan = Plan::of(&seen.judged(&policy), own.node.as_deref());
+    let plan = Plan::of(&seen.judged(&policy), &seen.view, own.node.as_deref(), &seen.prices);
     notes.extend(seen.notes);
     Ok(Gathered { plan, notes })
 }
@@ -95,7 +101,13 @@ fn configuration(
     Ok((config, note.into_iter().collect()))
 }
 
-fn live(args: &PlanArgs, environment: &Environment, config: &Config, policy: &Policy) -> Result<Seen, Fault> {
+fn live(
+    args: &PlanArgs,
+    environment: &Environment,
+    config: &Config,
+    policy: &Policy,
+    prices: PriceBook,
+) -> Result<Seen, Fault> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("can't start the runtime")?;
     runtime.block_on(async {
         let connection = Connection::open(&args.access, environment, &config.state).await?;
@@ -116,15 +128,21 @@ fn live(args: &PlanArgs, environment: &Environment, config: &Config, policy: &Po
         let live = cluster.open(Scope::Cluster, by).await.context("could not read the cluster")?;
         let memory = cluster.recall(by).await.context("could not read the cluster's memory")?;
         let (at, view) = (connection.clock.now(), live.view());
-        let provider = Provider::of(config, environment, &connection.clock, None).await?.port();
+        let provider = Provider::of(config, environment, &connection.clock, None).await?;
+        let port = provider.port();
         let by = connection.clock.instant() + SURVEY;
         let ask = async |chosen: &[NodeRef]| {
-            let asked = provider.survey(view.nodes(), chosen, Freshness::Cached, by).await;
+            let asked = port.survey(view.nodes(), chosen, Freshness::Cached, by).await;
             asked.context("could not ask the cloud")
         };
         let cloud = ask(&[]).await?;
-        let run = RunFacts::default();
-        let mut seen = Seen { at, view: Arc::clone(&view), cloud, memory, run, notes: note.into_iter().collect() };
+        let by = connection.clock.instant() + PRICES;
+        let (prices, unasked) = match provider.spot_prices(&cost::instance_types(view.nodes()), by).await {
+            Ok(spot) => (prices.with_spot(spot), None),
+            Err(error) => (prices, Some(format!("EC2 did not say what spot costs: {}", chain(&error)))),
+        };
+        let (run, notes) = (RunFacts::default(), note.into_iter().chain(unasked).collect());
+        let mut seen = Seen { at, view: Arc::clone(&view), cloud, memory, run, prices, notes };
         // As a run does: what costs a call each is asked for those that would go first.
         let mut asked: Vec<NodeRef> = Vec::new();
         loop {
@@ -139,7 +157,7 @@ fn live(args: &PlanArgs, environment: &Environment, config: &Config, policy: &Po
     })
 }
 
-fn saved(args: &PlanArgs, config: &Config) -> Result<Seen, Fault> {
+fn saved(args: &PlanArgs, config: &Config, prices: PriceBook) -> Result<Seen, Fault> {
     let files: Vec<_> = args.files.iter().map(|path| read(path)).collect::<Result<_, _>>().map_err(Fault::usage)?;
     let files: Vec<_> = files.iter().map(|(name, text)| SavedFile { name, text }).collect();
     let saved::Read { view, doubts } = saved::read(&files).map_err(Fault::usage)?;
@@ -149,7 +167,8 @@ fn saved(args: &PlanArgs, config: &Config) -> Result<Seen, Fault> {
     }
     let cloud = provider::unasked(config, view.nodes());
     let at = TokioClock::new().now();
-    Ok(Seen { at, view: Arc::new(view), cloud, memory: Memory::default(), run: RunFacts::default(), notes })
+    let (memory, run) = (Memory::default(), RunFacts::default());
+    Ok(Seen { at, view: Arc::new(view), cloud, memory, run, prices, notes })
 }
 
 fn read(path: &Path) -> anyhow::Result<(String, String)> {

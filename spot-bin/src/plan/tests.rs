@@ -91,9 +91,49 @@ fn planned(objects: &Value, arguments: &[&str]) -> Plan {
         .plan
 }
 
+/// The table as those see it who see no colours.
+fn few(plan: &Plan, width: Option<u16>) -> String {
+    anstream::adapter::strip_str(&table::text(plan, table::Columns::Few, width)).to_string()
+}
+
+/// The same cluster on machines whose prices are known, but for one.
+fn priced() -> Value {
+    let mut cluster = cluster();
+    for (at, node) in cluster["items"].as_array_mut().expect("it is a list").iter_mut().enumerate() {
+        if node["kind"] != "Node" {
+            continue;
+        }
+        let labels = &mut node["metadata"]["labels"];
+        labels["node.kubernetes.io/instance-type"] = json!(["m5.large", "c5.4xlarge"][at % 2]);
+        labels["topology.kubernetes.io/region"] = json!(if at == 2 { "eu-nowhere-1" } else { "us-east-1" });
+        labels["topology.kubernetes.io/zone"] = json!("us-east-1a");
+        labels["eks.amazonaws.com/nodegroup"] = json!(["system", "workers"][at.min(1)]);
+    }
+    cluster
+}
+
+#[test]
+fn with_prices_it_says_what_a_month_costs_and_would_cost_by_pool() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let prices = folder.path().join("prices");
+    fs::write(&prices, "us-east-1,m5.large,0.096,0.04\nus-east-1,c5.4xlarge,0.68,0.25\n").expect("it is writable");
+    let plan = planned(&priced(), &["--prices", prices.to_str().expect("it is UTF-8")]);
+    let wide = table::text(&plan, table::Columns::All, None);
+    insta::assert_snapshot!(anstream::adapter::strip_str(&wide).to_string());
+}
+
+#[test]
+fn no_line_is_longer_than_a_terminal_is_wide() {
+    let plan = planned(&cluster(), &[]);
+    let table = few(&plan, Some(60));
+    let table = table.split("\n\n").next().expect("it comes first");
+    assert!(table.lines().all(|line| line.chars().count() <= 60), "{table}");
+    assert!(table.lines().count() > plan.nodes.len() + 1, "it is broken: {table}");
+}
+
 #[test]
 fn a_table_shows_every_node_in_order_and_what_would_help() {
-    insta::assert_snapshot!(table::text(&planned(&cluster(), &[])));
+    insta::assert_snapshot!(few(&planned(&cluster(), &[]), None));
 }
 
 #[test]
@@ -130,5 +170,5 @@ fn flags_of_the_configuration_change_the_plan() {
 fn without_on_demand_nodes_there_is_nothing_to_do() {
     let plan = planned(&list(&[spot("spot-a", 1)]), &[]);
     assert_eq!((plan.outlook, plan.next.len()), (Outlook::AllSpot, 0));
-    assert!(table::text(&plan).ends_with("`run` would find nothing to do: no on-demand node is left.\n"));
+    assert!(few(&plan, None).ends_with("`run` would find nothing to do: no on-demand node is left.\n"));
 }

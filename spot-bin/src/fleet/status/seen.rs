@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use spot_aws::ProviderId;
-use spot_aws::fleet::{Event, Existing, PoolMember, Prices, tag};
+use spot_aws::fleet::{Event, Existing, PoolMember, tag};
+use spot_aws::prices::Prices;
 use spot_core::node::{NodeSnapshot, Readiness};
 
 use super::disagreement::disagreements;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use spot_aws::fleet::{
-    Cause, Event, Existing, ExistingFleet, ExistingTemplate, ExistingVersion, Launch, PoolMember, Prices, Version, tag,
+    Cause, Event, Existing, ExistingFleet, ExistingTemplate, ExistingVersion, Launch, PoolMember, Version, tag,
 };
+use spot_aws::prices::Prices;
 use spot_core::claim::{Claim, ClaimStep, InstanceId, Machine, Owner};
-use spot_core::labels::Labels;
-use spot_core::node::{ClaimAnnotation, NodeSnapshot, Readiness, Uid};
+use spot_core::node::{ClaimAnnotation, NodeSnapshot, Readiness};
 
 use super::seen::Seen;
 use super::{Status, table};
@@ -21,23 +21,11 @@ fn member(instance: &str, instance_type: &str, weight: u32, price: Option<f64>) 
 
 fn node(name: &str, instance: &str) -> NodeSnapshot {
     NodeSnapshot {
-        name: name.into(),
-        uid: Uid::new(name),
-        resource_version: "1".to_owned(),
         created_at: at(),
         provider_id: format!("aws:///eu-west-1a/{instance}"),
         labels: [(tag::POOL.to_owned(), "workers".to_owned())].into_iter().collect(),
-        annotations: Labels::default(),
-        taints: Vec::new(),
-        unschedulable: false,
-        readiness: Readiness::Ready,
         ready_since: Some(at()),
-        boot_id: String::new(),
-        internal_addresses: Vec::new(),
-        deleting_since: None,
-        finalizers: Vec::new(),
-        claim: ClaimAnnotation::Absent,
-        back_off: None,
+        ..sample::snapshot(name)
     }
 }
 

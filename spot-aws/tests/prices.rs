@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use spot_aws::fleet::{Prices, PricesError};
+use spot_aws::prices::{Prices, PricesError};
 
 /// The table that is shipped, as a text.
-const SHIPPED: &str = include_str!("../../src/fleet/prices/on_demand.tsv");
+const SHIPPED: &str = include_str!("../src/prices/on_demand.tsv");
 
 #[test]
 fn every_line_of_the_shipped_table_is_read() {
@@ -24,6 +24,7 @@ fn every_line_of_the_shipped_table_is_read() {
 #[test]
 fn the_shipped_table_says_of_where_and_when_it_is_and_whose() {
     let head: Vec<_> = SHIPPED.lines().take_while(|line| line.starts_with('#')).collect();
+    assert!(head.contains(&format!("# As of: {}.", Prices::shipped_as_of()).as_str()), "{}", Prices::shipped_as_of());
     for word in ["Linux", "shared tenancy", "dollars an hour", "Region: us-east-1", "As of: 20", "Source: ", "https://"]
     {
         assert!(head.iter().any(|line| line.contains(word)), "{word}");
@@ -52,13 +53,31 @@ fn a_table_is_read_with_commas_and_with_tabs() {
 }
 
 #[test]
+fn a_price_on_spot_stands_behind_that_on_demand_where_it_is_known() {
+    let prices = Prices::parse("eu-west-1,m5.large,0.107,0.04\neu-west-1,m5.xlarge,0.214").unwrap();
+    assert_eq!(prices.spot("eu-west-1", "m5.large"), Some(0.04));
+    assert_eq!(prices.spot("eu-west-1", "m5.xlarge"), None);
+    assert_eq!(prices.spot("eu-west-2", "m5.large"), None);
+}
+
+#[test]
+fn an_entry_of_the_other_table_wins_and_the_rest_stays() {
+    let other = Prices::parse("us-east-1,m5.large,0.05,0.02").unwrap();
+    let prices = Prices::shipped().overridden_by(other);
+    assert_eq!(prices.on_demand("us-east-1", "m5.large"), Some(0.05));
+    assert_eq!(prices.spot("us-east-1", "m5.large"), Some(0.02));
+    assert_eq!(prices.on_demand("us-east-1", "c5.xlarge"), Some(0.17));
+}
+
+#[test]
 fn what_is_no_price_is_refused_with_its_line_and_the_remedy() {
     let line = "# head\neu-west-1,m5.large,0.107\n";
     for (wrong, said) in [
         ("eu-west-1,m5.xlarge", "line 3 has 2 columns: write region, instance type and dollars an hour"),
         ("eu-west-1;m5.xlarge;0.2", "line 3 has 1 columns"),
-        ("eu-west-1,m5.xlarge,0.2,", "line 3 has 4 columns"),
-        ("eu-west-1,m5.xlarge,0,2", "line 3 has 4 columns"),
+        ("eu-west-1,m5.xlarge,0.2,", r#"line 3: "" is no price"#),
+        ("eu-west-1,m5.xlarge,0,2", r#"line 3: "0" is no price"#),
+        ("eu-west-1,m5.xlarge,0.2,0.1,0.1", "line 3 has 5 columns"),
         ("region,instance type,USD", r#"line 3: "region" is no region: write one as in "eu-west-1""#),
         ("eu-west-1,m5,0.2", r#"line 3: "m5" is no instance type: write one as in "m5.large""#),
         ("eu-west-1,M5.large,0.2", r#""M5.large" is no instance type"#),
