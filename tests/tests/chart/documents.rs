@@ -43,7 +43,10 @@ fn undescribed(value: &Value, at: &[String], entries: &[Entry]) -> Vec<String> {
         return Vec::new();
     }
     let Some(object) = value.as_object().filter(|object| !object.is_empty()) else { return vec![at.join(".")] };
-    object.iter().flat_map(|(key, value)| undescribed(value, &[at, &[key.clone()]].concat(), entries)).collect()
+    object
+        .iter()
+        .flat_map(|(key, value)| undescribed(value, &[at, std::slice::from_ref(key)].concat(), entries))
+        .collect()
 }
 
 fn table(entries: &[Entry], values: &Value) -> String {

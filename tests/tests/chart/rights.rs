@@ -23,20 +23,20 @@ fn granted(objects: &[Value], names: &[&str]) -> BTreeSet<Right> {
             continue;
         }
         for rule in role["rules"].as_array().into_iter().flatten() {
-            let mut named = texts(&rule["resourceNames"]);
-            if named.is_empty() {
-                named.push(String::new());
+            let mut subjects = texts(&rule["resourceNames"]);
+            if subjects.is_empty() {
+                subjects.push(String::new());
             }
             for group in texts(&rule["apiGroups"]) {
                 for resource in texts(&rule["resources"]) {
                     for verb in texts(&rule["verbs"]) {
-                        for name in &named {
+                        for subject in &subjects {
                             granted.insert((
                                 kind.clone(),
                                 text(&role["metadata"]["namespace"]),
                                 group.clone(),
                                 resource.clone(),
-                                name.clone(),
+                                subject.clone(),
                                 verb.clone(),
                             ));
                         }
@@ -48,7 +48,7 @@ fn granted(objects: &[Value], names: &[&str]) -> BTreeSet<Right> {
     granted
 }
 
-fn of_the_chart(config: Value) -> BTreeSet<Right> {
+fn of_the_chart(config: &Value) -> BTreeSet<Right> {
     granted(&objects(&with(node_object(), json!({"config": config}))), &["spot-migrator"])
 }
 
@@ -62,20 +62,20 @@ fn queue() -> Value {
 
 #[test]
 fn a_migration_is_granted_what_the_manifest_grants() {
-    assert_eq!(of_the_chart(json!({})), of_the_manifest("deploy/rbac.yaml"));
+    assert_eq!(of_the_chart(&json!({})), of_the_manifest("deploy/rbac.yaml"));
 }
 
 #[test]
 fn who_answers_interruptions_may_delete_pods_besides() {
     let both = &of_the_manifest("deploy/rbac.yaml") | &of_the_manifest("deploy/rbac-interruption.yaml");
-    assert_eq!(of_the_chart(queue()), both);
+    assert_eq!(of_the_chart(&queue()), both);
 }
 
 #[test]
 fn a_dry_run_may_look_and_may_change_nothing_but_its_lease() {
     let mut config = queue();
     config["dryRun"] = json!(true);
-    let granted = of_the_chart(config);
+    let granted = of_the_chart(&config);
     let writes: Vec<_> = granted
         .iter()
         .filter(|(.., verb)| !["get", "list", "watch"].contains(&verb.as_str()))
@@ -91,7 +91,7 @@ fn a_dry_run_may_look_and_may_change_nothing_but_its_lease() {
 
 #[test]
 fn lease_and_memory_are_granted_under_their_names_where_they_are() {
-    let renamed = of_the_chart(json!({
+    let renamed = of_the_chart(&json!({
         "state": {"namespace": "kube-system", "configMap": "memory"},
         "leaderElection": {"leaseName": "turn"},
     }));
