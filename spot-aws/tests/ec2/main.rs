@@ -14,6 +14,7 @@ mod judgement;
 mod pending;
 mod refusals;
 mod rights;
+mod spot_prices;
 mod strictness;
 mod support;
 mod telling;
