@@ -120,7 +120,7 @@ impl<'w> Kubelet<'w> {
                 }
             })
         };
-        let [program] = &container.command.as_deref().expect("the chart names the program")[..] else {
+        let Some([program]) = container.command.as_deref() else {
             panic!("a program and no more: {:?}", container.command)
         };
         let mut command = product(&binary(program), &self.kubeconfig(), &self.folder);

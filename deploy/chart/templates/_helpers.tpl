@@ -16,7 +16,7 @@
 {{- define "spot-migrator.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- with .Values.labels }}
@@ -27,14 +27,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* What tells the migrator's pods from all others. */}}
 {{- define "spot-migrator.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: migrator
 {{- end -}}
 
 {{/* What tells the agents from all others. */}}
 {{- define "spot-migrator.agent.selector" -}}
 app.kubernetes.io/name: spot-agent
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* The image. */}}
@@ -138,7 +138,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* What every pod of the migrator has: whose it is, where it may be, what is mounted. */}}
 {{- define "spot-migrator.pod" -}}
-serviceAccountName: {{ include "spot-migrator.account" . }}
+serviceAccountName: {{ include "spot-migrator.account" . | quote }}
 automountServiceAccountToken: true
 enableServiceLinks: false
 {{- with .Values.image.pullSecrets }}
@@ -146,7 +146,7 @@ imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
@@ -163,6 +163,6 @@ volumes:
     configMap: {name: {{ include "spot-migrator.fullname" . }}-config}
   {{- with .Values.webhookSecret.name }}
   - name: webhook
-    secret: {secretName: {{ . }}}
+    secret: {secretName: {{ . | quote }}}
   {{- end }}
 {{- end -}}

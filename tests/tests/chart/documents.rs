@@ -140,5 +140,5 @@ fn the_values_on_the_page_are_some() {
     let [values] = &blocks("yaml")[..] else { panic!("one block") };
     let values: Value = serde_saphyr::from_str(values).expect("it is YAML");
     let printed = rendered(&values).expect("they are enough");
-    assert!(printed.contains("kind: PrometheusRule") && printed.contains("secretName: spot-webhook"), "{printed}");
+    assert!(printed.contains("kind: PrometheusRule") && printed.contains("secretName: \"spot-webhook\""), "{printed}");
 }

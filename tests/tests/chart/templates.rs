@@ -1,6 +1,7 @@
 //! What is rendered, for the values that people have.
 
 use serde_json::{Value, json};
+use spot_tests::Helm;
 
 use crate::{RELEASE, aws, node_object, object, objects, rendered, with};
 
@@ -108,6 +109,36 @@ fn without_leader_election_no_two_pods_run_at_once() {
     let values = json!({"replicas": 1, "config": {"leaderElection": {"enabled": false}}});
     let deployment = object(&objects(&with(node_object(), values)), "Deployment", RELEASE);
     assert_eq!(deployment["spec"]["strategy"]["type"], "Recreate");
+}
+
+/// To YAML, 7 is a number, and the API server takes none for a name.
+#[test]
+fn names_that_look_like_numbers_stay_texts() {
+    let values = with(
+        everything(),
+        json!({
+            "config": {"state": {"namespace": "1", "configMap": "2"}, "leaderElection": {"leaseName": "3"}},
+            "serviceAccount": {"name": "4"},
+            "webhookSecret": {"name": "5"},
+            "agent": {"namespace": {"name": "6"}},
+        }),
+    );
+    let printed = Helm::offline().with_chart(&["template", "--namespace", "8", "7"], &values).expect("they are enough");
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&printed).expect("it is YAML");
+    assert!(objects.len() > 10, "{printed}");
+    objects.iter().for_each(assert_named_by_texts);
+}
+
+fn assert_named_by_texts(value: &Value) {
+    let named = ["name", "namespace", "app.kubernetes.io/instance", "secretName", "serviceAccountName"];
+    let listed = ["resourceNames", "matchNames"];
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let is_name = named.contains(&&**key) && value.is_number();
+        let is_list = listed.contains(&&**key) && value.as_array().into_iter().flatten().any(Value::is_number);
+        assert!(!is_name && !is_list, "{key}: {value}");
+        assert_named_by_texts(value);
+    }
+    value.as_array().into_iter().flatten().for_each(assert_named_by_texts);
 }
 
 /// Of the manifests for those who have no Helm.
