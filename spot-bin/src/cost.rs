@@ -1,5 +1,7 @@
 //! What nodes cost a month, and what they would cost on spot. Nothing is guessed: what is not known is counted.
 
+mod ledger;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -8,6 +10,8 @@ use serde::{Serialize, Serializer};
 use spot_aws::prices::Prices;
 use spot_core::capacity::Class;
 use spot_core::{Node, is_control_plane};
+
+pub use self::ledger::{Ledger, Totals};
 
 /// Hours of a month, as AWS counts them.
 const HOURS: f64 = 730.0;

@@ -3,6 +3,7 @@
 //! Every series is there from the start, at 0, and labels come from closed lists only: an alert never misses a series
 //! that has not begun, and no node's name makes a new one.
 
+mod costs;
 mod interruption;
 mod maker;
 
@@ -18,8 +19,10 @@ use spot_core::ports::Observer;
 use spot_core::progress::{Answered, Halted, Outcome, OutcomeKind, Progress, Report, Step};
 use spot_core::reason::ReasonKind;
 
+use self::costs::Costs;
 use self::interruption::Interruptions;
 use self::maker::{Maker, Twice};
+use crate::cost::Totals;
 use crate::feature::Feature;
 
 /// From a patch to the longest drain of the defaults.
@@ -47,6 +50,7 @@ pub struct Metrics {
     leader: IntGauge,
     disabled: IntGaugeVec,
     interruptions: Interruptions,
+    costs: Costs,
     #[cfg(feature = "aws")]
     aws_calls: IntCounterVec,
 }
@@ -143,6 +147,7 @@ impl Metrics {
                 Feature::ALL.map(Feature::as_str),
             )?,
             interruptions: Interruptions::new(&make)?,
+            costs: Costs::new(&make)?,
             #[cfg(feature = "aws")]
             aws_calls: make.pairs(
                 "spot_migrator_aws_calls_total",
@@ -152,10 +157,7 @@ impl Metrics {
             )?,
             registry: registry.clone(),
         };
-        let version = Opts::new("spot_migrator_build_info", "1, with the version as a label.")
-            .const_label("version", env!("CARGO_PKG_VERSION"));
-        make.kept(IntGauge::with_opts(version)?)?.set(1);
-        registry.register(Box::new(ProcessCollector::for_self()))?;
+        of_the_process(&make)?;
         Ok(metrics)
     }
 
@@ -167,6 +169,16 @@ impl Metrics {
     /// The process goes on without something that its configuration asks for.
     pub fn goes_without(&self, feature: Feature) {
         self.disabled.with_label_values(&[feature.as_str()]).set(1);
+    }
+
+    /// What the nodes cost an hour.
+    pub fn cost(&self, totals: Totals) {
+        self.costs.seen(totals);
+    }
+
+    /// What an hour of a node that was retired cost more than on spot.
+    pub fn saved(&self, hourly: f64) {
+        self.costs.saved(hourly);
     }
 
     /// Counts calls of AWS by operation and result.
@@ -188,6 +200,14 @@ impl Metrics {
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
+}
+
+/// What there is to say of the process itself.
+fn of_the_process(make: &Maker<'_>) -> Result<(), prometheus::Error> {
+    let version = Opts::new("spot_migrator_build_info", "1, with the version as a label.")
+        .const_label("version", env!("CARGO_PKG_VERSION"));
+    make.kept(IntGauge::with_opts(version)?)?.set(1);
+    make.process(ProcessCollector::for_self())
 }
 
 impl Observer for Metrics {

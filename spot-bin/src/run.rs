@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use spot_core::error::RunError;
-use spot_core::ports::{Cluster, Observer, Ports};
+use spot_core::ports::{CloudProvider, Cluster, Observer, Ports};
 use spot_core::stop::Stop;
 use spot_kube::{Events, EventsWorker};
 use tokio::runtime;
@@ -20,6 +20,7 @@ use self::led::Led;
 use crate::cli::{Environment, RunArgs};
 use crate::config::Config;
 use crate::connection::{self, Connection};
+use crate::cost::{Ledger, PriceBook};
 use crate::exit::{Exit, Fault};
 use crate::http::{Readiness, Server};
 use crate::leadership::{self, Election};
@@ -83,10 +84,13 @@ impl Work<'_> {
         let namespace = connection.namespace()?;
         let metrics = Metrics::new().context("can't make the metrics")?;
         let provider = Provider::of(self.config, self.environment, &connection.clock, Some(&metrics)).await?;
+        let prices = PriceBook::read(self.config.prices.as_deref()).map_err(Fault::usage)?;
+        let ledger = Arc::new(Ledger::new(provider.clone(), prices, Arc::clone(&connection.clock), metrics.clone()));
         let readiness = Readiness::new(stop.clone());
         let mut observers = Observers::default()
             .and(Arc::new(Log::default()))
             .and(Arc::new(metrics.clone()))
+            .and(Arc::clone(&ledger) as Arc<dyn Observer>)
             .and(Arc::new(readiness.clone()));
         let mut beside = Beside::default();
         // Before anything is waited for: an API server that is slow to come must not look like a process that hangs.
@@ -139,7 +143,7 @@ impl Work<'_> {
             metrics.leads(!self.config.dry_run);
             let ports = Ports {
                 cluster: Arc::clone(&connection.cluster) as Arc<dyn Cluster>,
-                cloud: provider.port(),
+                cloud: Arc::clone(&ledger) as Arc<dyn CloudProvider>,
                 clock: Arc::clone(&connection.clock),
                 observer: Arc::clone(&observer),
                 leadership: lead.leadership(),

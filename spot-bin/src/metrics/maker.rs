@@ -1,6 +1,7 @@
 //! Metrics that are registered, with every series that they will have, at 0.
 
 use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry, Result};
 
 /// Makes metrics and takes them into a registry.
@@ -25,6 +26,10 @@ impl<'r> Maker<'r> {
     pub(super) fn kept<M: Collector + Clone + 'static>(&self, metric: M) -> Result<M> {
         self.0.register(Box::new(metric.clone()))?;
         Ok(metric)
+    }
+
+    pub(super) fn process(&self, collector: ProcessCollector) -> Result<()> {
+        self.0.register(Box::new(collector))
     }
 
     pub(super) fn twice(&self, name: &str, help: &str) -> Result<Twice> {
