@@ -1,5 +1,6 @@
 //! Progress as Kubernetes Events, on the nodes and pods that it is about.
 
+mod reason;
 mod told;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use spot_core::ports::{Clock, Instant, Observer};
 use spot_core::progress::{Answered, Progress, Step};
 use tokio::sync::mpsc;
 
+pub use self::reason::EventReason;
 use crate::requests::{Call, Needs, Requests, escaped};
 
 /// Events that wait to be sent: room for what happens to two hundred nodes at once, whose machines are all taken back.
@@ -83,7 +85,8 @@ struct Dropped(AtomicU64);
 
 impl Dropped {
     /// One more. The first tells that something is wrong; the count tells the rest.
-    fn count(&self, reason: &str, error: &str) {
+    fn count(&self, reason: EventReason, error: &str) {
+        let reason = reason.as_str();
         if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(error, reason, "an Event was not published");
         } else {
@@ -98,7 +101,7 @@ struct Note {
     at: Timestamp,
     about: About,
     is_warning: bool,
-    reason: &'static str,
+    reason: EventReason,
     action: &'static str,
     text: String,
 }
@@ -195,53 +198,50 @@ impl Events {
 
 impl Observer for Events {
     fn observe(&self, at: Timestamp, event: &Progress) {
+        use EventReason::{Claimed, Departing, Drained, Evicted, Exposed, PodBlocked};
+        use EventReason::{Postponed, Refused, Released, Retired, SpotExhausted, Undone};
+
         let note =
             |about, is_warning, reason, action, text: String| Note { at, about, is_warning, reason, action, text };
         let about = |node: &NodeRef| About::Node(node.clone());
         match event {
             Progress::StepDone { node: on, step: Step::Claim, .. } => {
-                self.queue(note(
-                    about(on),
-                    false,
-                    "Claimed",
-                    "Claim",
-                    "cordoned: its pods are moved off it".to_owned(),
-                ));
+                self.queue(note(about(on), false, Claimed, "Claim", "cordoned: its pods are moved off it".to_owned()));
             }
             Progress::StepDone { node: on, step: Step::Drain, took } => {
                 let text = format!("its pods are gone, after {} s", took.as_secs());
-                self.queue(note(about(on), false, "Drained", "Drain", text));
+                self.queue(note(about(on), false, Drained, "Drain", text));
             }
             Progress::Retired { node: on } => {
-                self.queue(note(about(on), false, "Retired", "Retire", "the node and its machine are gone".to_owned()));
+                self.queue(note(about(on), false, Retired, "Retire", "the node and its machine are gone".to_owned()));
             }
             Progress::Released { node: on, step, why } => {
                 let text = format!("released, because its {step} failed: {why}");
-                self.queue(note(about(on), true, "Released", "Release", text));
+                self.queue(note(about(on), true, Released, "Release", text));
             }
             Progress::Postponed { node: on, why } => {
                 self.queue(note(
                     about(on),
                     false,
-                    "Postponed",
+                    Postponed,
                     "Release",
                     format!("released, to go another time: {why}"),
                 ));
             }
             Progress::Undone { node: on, undo } => {
-                self.queue(note(about(on), false, "Undone", "Release", format!("taken back by a person: {undo}")));
+                self.queue(note(about(on), false, Undone, "Release", format!("taken back by a person: {undo}")));
             }
             Progress::Departing { node: on, why } => {
-                self.queue(note(about(on), true, "Departing", "Delete", format!("still on its way out: {why}")));
+                self.queue(note(about(on), true, Departing, "Delete", format!("still on its way out: {why}")));
             }
             Progress::Created { node: on } => {
                 let text = "came while on-demand nodes were retired: spot is exhausted".to_owned();
-                self.queue(note(about(on), true, "SpotExhausted", "Stop", text));
+                self.queue(note(about(on), true, SpotExhausted, "Stop", text));
             }
             Progress::Refused { node: on, reasons } => {
                 let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
                 let text = format!("may not be retired now: {}", reasons.join("; "));
-                self.queue_of_a_crowd(note(about(on), false, "Refused", "Judge", text));
+                self.queue_of_a_crowd(note(about(on), false, Refused, "Judge", text));
             }
             Progress::Evicted { node: on, pod, loses, answered: Answered::Accepted } => {
                 let lost = match loses {
@@ -250,19 +250,19 @@ impl Observer for Events {
                     Some(Loss::LocalData) => ": what is in its emptyDir volumes is lost",
                 };
                 let text = format!("moved off node {on}, which is being retired{lost}");
-                self.queue_of_a_crowd(note(About::Pod(pod.clone()), loses.is_some(), "Evicted", "Drain", text));
+                self.queue_of_a_crowd(note(About::Pod(pod.clone()), loses.is_some(), Evicted, "Drain", text));
             }
             Progress::PodBlocked { node: on, pod, obstacle, since } => {
                 if self.tells_again(pod, at) {
                     let text = format!("pod {pod} has been in the way for {} s: {obstacle}", since.as_secs());
-                    self.queue(note(about(on), true, "PodBlocked", "Drain", text));
+                    self.queue(note(about(on), true, PodBlocked, "Drain", text));
                     let text = format!("can't be moved off node {on} for {} s: {obstacle}", since.as_secs());
-                    self.queue(note(About::Pod(pod.clone()), true, "PodBlocked", "Drain", text));
+                    self.queue(note(About::Pod(pod.clone()), true, PodBlocked, "Drain", text));
                 }
             }
             Progress::Exposed { exposed } => {
                 if let Some(pod) = exposed.pods.first() {
-                    self.queue(note(About::Pod(pod.clone()), true, "Exposed", "Drain", exposed.to_string()));
+                    self.queue(note(About::Pod(pod.clone()), true, Exposed, "Drain", exposed.to_string()));
                 }
             }
             Progress::Interruption(told) => {
@@ -331,7 +331,7 @@ impl EventsWorker {
             reporting_controller: "spot-migrator.io/spot-migrator",
             reporting_instance: cut(&self.instance, 128),
             action: note.action,
-            reason: note.reason,
+            reason: note.reason.as_str(),
             note: cut(&note.text, LONGEST_NOTE),
             r#type: if note.is_warning { "Warning" } else { "Normal" },
             regarding,

@@ -44,5 +44,5 @@ pub use access_review::Right;
 pub use client::{Access, AccessError, connect};
 pub use clock::TokioClock;
 pub use cluster::{KubeCluster, Settings};
-pub use events::{Events, EventsWorker};
+pub use events::{EventReason, Events, EventsWorker};
 pub use node_object::NodeObject;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use spot_core::interruption::{NoticeKind, Told};
 
-use super::{About, Note};
+use super::{About, EventReason, Note};
 
 /// The Event, where it is one of a node.
 pub(super) fn note(at: Timestamp, told: &Told) -> Option<Note> {
@@ -16,11 +16,11 @@ pub(super) fn note(at: Timestamp, told: &Told) -> Option<Note> {
         }
         Told::Emptied { node, kind, after } => {
             let text = format!("{}: its pods are gone, {} after the notice", announced(*kind), seconds(*after));
-            (node, false, "Emptied", "Drain", text)
+            (node, false, EventReason::Emptied, "Drain", text)
         }
         Told::NotEmptied { node, kind, why } => {
             let text = format!("{}: not all of its pods could be moved in time: {why}", announced(*kind));
-            (node, true, "NotEmptied", "Drain", text)
+            (node, true, EventReason::NotEmptied, "Drain", text)
         }
         Told::Softened { node } => {
             let kind = NoticeKind::Rebalance;
@@ -29,22 +29,24 @@ pub(super) fn note(at: Timestamp, told: &Told) -> Option<Note> {
         }
         Told::Hardened { node } => {
             let text = "nothing followed the recommendation: new pods are not kept off it any longer".to_owned();
-            (node, false, "RebalanceOver", "Untaint", text)
+            (node, false, EventReason::RebalanceOver, "Untaint", text)
         }
-        Told::Returned { node, why } => (node, false, "Returned", "Release", format!("takes pods again: {why}")),
+        Told::Returned { node, why } => {
+            (node, false, EventReason::Returned, "Release", format!("takes pods again: {why}"))
+        }
         Told::Polled { .. } | Told::Received { .. } | Told::Ignored { .. } | Told::Held { .. } => return None,
     };
     Some(Note { at, about: About::Node(node.clone()), is_warning, reason, action, text })
 }
 
-const fn reason(kind: NoticeKind) -> &'static str {
+const fn reason(kind: NoticeKind) -> EventReason {
     match kind {
-        NoticeKind::Interruption => "SpotInterruption",
-        NoticeKind::Rebalance => "RebalanceRecommendation",
-        NoticeKind::ScheduledChange => "ScheduledChange",
-        NoticeKind::TerminateAction => "MachineTerminating",
-        NoticeKind::LaunchAction => "MachineLaunched",
-        NoticeKind::StateChange => "MachineStopping",
+        NoticeKind::Interruption => EventReason::SpotInterruption,
+        NoticeKind::Rebalance => EventReason::RebalanceRecommendation,
+        NoticeKind::ScheduledChange => EventReason::ScheduledChange,
+        NoticeKind::TerminateAction => EventReason::MachineTerminating,
+        NoticeKind::LaunchAction => EventReason::MachineLaunched,
+        NoticeKind::StateChange => EventReason::MachineStopping,
     }
 }
 
