@@ -207,8 +207,7 @@ async fn everything_that_can_be_switched_on_is_accepted_and_its_pods_run() {
                 "cloudProvider": {"aws": {"region": "eu-west-1", "endpointUrl": "http://127.0.0.1:1"}},
                 "interruption": {"queueUrl": "http://127.0.0.1:1/111122223333/notices"},
             },
-            "files": {"message.json": "{}"},
-            "webhookSecret": {"name": "webhook"},
+            "files": {"prices.tsv": ""},
             "dashboard": {"enabled": true},
             "agent": {"enabled": true},
         }),
@@ -228,4 +227,7 @@ async fn everything_that_can_be_switched_on_is_accepted_and_its_pods_run() {
     check.args = Some(["check", "--config", "/etc/spot-migrator/config.yaml"].map(str::to_owned).into());
     let ended = Kubelet::of(&world, first.clone()).start(&check).await.ended(PATIENCE).await;
     assert!(ended.output.contains("rights") && !ended.output.contains("` is missing"), "{}", ended.output);
+
+    // With a Secret mounted besides, pods are accepted too.
+    upgrade(&helm, &with(everything, json!({"webhookSecret": {"name": "webhook"}})));
 }
