@@ -235,6 +235,12 @@ impl Running {
         .await;
     }
 
+    /// Where it serves its metrics.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// The process, for its memory and its output.
     #[must_use]
     pub fn process(&self) -> &Process {
