@@ -9,6 +9,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use jiff::Timestamp;
 
 use crate::config;
+use crate::help::{CompletionArgs, ManArgs};
 
 /// Subcommands that take the configuration's keys as flags.
 const CONFIGURED: [&str; 3] = ["run", "plan", "check"];
@@ -67,6 +68,10 @@ pub enum Command {
     Resume(OperatorArgs),
     /// Take everything of ours off nodes that are not on their way out: mark, cordon, taints, record, back-off.
     Release(ReleaseArgs),
+    /// Print the completions of a shell, as in `source <(spot-migrator completion bash)`.
+    Completion(CompletionArgs),
+    /// Print the manual page, or write one of each command.
+    Man(ManArgs),
 }
 
 /// Where the configuration is.
@@ -323,7 +328,10 @@ mod tests {
     #[case::check("check", &["check", "-h"])]
     #[case::simulate("simulate", &["simulate", "--help"])]
     #[case::pause("pause", &["pause", "--help"])]
+    #[case::resume("resume", &["resume", "--help"])]
     #[case::release("release", &["release", "--help"])]
+    #[case::completion("completion", &["completion", "--help"])]
+    #[case::man("man", &["man", "--help"])]
     #[case::schedule("schedule", &["schedule", "--help"])]
     fn help_is_as_reviewed(#[case] name: &str, #[case] arguments: &[&str]) {
         let help = parse(arguments).expect_err("help is no command").to_string();

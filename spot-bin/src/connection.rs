@@ -1,7 +1,6 @@
 //! The configuration and the cluster, as arguments and environment name them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use crate::cli::{AccessArgs, ConfigArgs, Environment};
 use crate::config::{Config, State};
 use crate::exit::Fault;
 use crate::rights::NeededBy;
+use crate::text;
 
 /// How long the API server may take for one round of questions.
 const ATTEMPT: Duration = Duration::from_secs(10);
@@ -77,7 +77,7 @@ pub fn configuration_of_any_provider(
 
 fn read(path: &Path) -> anyhow::Result<(String, String)> {
     let name = path.display().to_string();
-    let text = fs::read_to_string(path)
+    let text = text::read(path)
         .with_context(|| format!("can't read the configuration {name}: name a file that exists with --config"))?;
     Ok((name, text))
 }

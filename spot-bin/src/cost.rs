@@ -11,6 +11,8 @@ use spot_aws::prices::Prices;
 use spot_core::capacity::Class;
 use spot_core::{Node, is_control_plane};
 
+use crate::text;
+
 pub use self::ledger::{Ledger, Totals};
 
 /// Hours of a month, as AWS counts them.
@@ -195,8 +197,8 @@ pub(crate) fn table(file: Option<&Path>) -> anyhow::Result<Prices> {
     let shipped = Prices::shipped();
     let Some(path) = file else { return Ok(shipped) };
     let name = path.display();
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("can't read the prices {name}: name a file of text that exists"))?;
+    let text =
+        text::read(path).with_context(|| format!("can't read the prices {name}: name a file of text that exists"))?;
     let own = Prices::parse(&text).with_context(|| format!("the prices {name} are refused"))?;
     Ok(shipped.overridden_by(own))
 }

@@ -22,9 +22,12 @@ mod scale;
 mod status;
 mod work;
 
+use clap::CommandFactory as _;
+
 use self::cli::{Arguments, Command};
 use crate::cli::Environment;
 use crate::exit::{Exit, Fault};
+use crate::help;
 
 /// Does what the arguments say.
 ///
@@ -40,5 +43,7 @@ pub fn dispatch(arguments: &Arguments, environment: &Environment) -> Result<Exit
         Command::Roll(args) => roll::roll(args, arguments, environment),
         Command::Delete(args) => delete::delete(args, arguments, environment),
         Command::CreateRole(args) => create_role::create_role(args, arguments, environment),
+        Command::Completion(args) => help::completion(args, Arguments::command()),
+        Command::Man(args) => help::man(args, Arguments::command()),
     }
 }

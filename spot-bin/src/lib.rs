@@ -19,6 +19,7 @@ pub mod exit;
 pub mod feature;
 #[cfg(feature = "aws")]
 pub mod fleet;
+pub mod help;
 pub mod http;
 pub mod leadership;
 pub mod log;
@@ -41,3 +42,4 @@ pub mod settings;
 pub mod signals;
 pub mod simulate;
 pub mod telemetry;
+mod text;

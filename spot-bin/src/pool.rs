@@ -21,6 +21,7 @@ use crate::config::check::Check;
 use crate::config::problem::{ConfigError, Place, Problem};
 use crate::config::tree::Tree;
 use crate::config::{Drain, LeaderElection, LoadBalancer, NodeGone, State, format_problems, key, reader};
+use crate::text;
 
 /// A pool file, validated.
 #[derive(Clone, Debug)]
@@ -58,7 +59,7 @@ impl PoolFile {
     /// When it can't be read, and everything that is wrong with it, each with its place, the reason and the remedy.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| {
+        let text = text::read(path).map_err(|error| {
             let message = format!("{name} can't be read ({error}): name a file of YAML that is there");
             refused(&name, vec![Problem { place: Place::Default, key: String::new(), message }])
         })?;

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use spot_bin::cli::{Arguments, Command, Environment};
+use spot_bin::cli::{self, Arguments, Command, Environment};
 use spot_bin::exit::{Exit, Fault};
-use spot_bin::{check, operator, plan, program, run, schedule, simulate};
+use spot_bin::{check, help, operator, plan, program, run, schedule, simulate};
 
 fn main() -> ExitCode {
     program::main(Arguments::parse, dispatch)
@@ -19,6 +19,8 @@ fn dispatch(arguments: &Arguments, environment: &Environment) -> Result<Exit, Fa
         Command::Schedule(args) => schedule::schedule(args),
         Command::Pause(args) => operator::pause(args, true, &arguments.overrides, environment),
         Command::Resume(args) => operator::pause(args, false, &arguments.overrides, environment),
+        Command::Completion(args) => help::completion(args, cli::command()),
+        Command::Man(args) => help::man(args, cli::command()),
         Command::Release(args) => operator::release(args, &arguments.overrides, environment),
     }
 }

@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::cli::{AccessArgs, Output};
 use crate::config::{self, Log, LogFormat, LogLevel};
+use crate::help::{CompletionArgs, ManArgs};
 
 /// The command line.
 ///
@@ -47,6 +48,10 @@ pub enum Command {
     Delete(DeleteArgs),
     /// Create the roles that Spot Fleet acts by, as far as they are missing.
     CreateRole(CreateRoleArgs),
+    /// Print the completions of a shell, as in `source <(spot-fleet completion bash)`.
+    Completion(CompletionArgs),
+    /// Print the manual page, or write one of each command.
+    Man(ManArgs),
 }
 
 /// The pool's file.
