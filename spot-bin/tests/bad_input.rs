@@ -166,7 +166,7 @@ fn a_key_that_is_there_twice_is_refused() {
         let mut text = written(&right());
         let (top, rest) = path.split_first().expect("a path has a key");
         match rest {
-            [] => text += &format!("{top}: {}\n", right()[top]),
+            [] => text.extend([top, ": ", &right()[top].to_string(), "\n"]),
             [key, ..] => {
                 let value = right()[top].clone();
                 let twice = format!("{top}: {{{}, \"{key}\": {}}}", inside(&value), value[key]);
