@@ -1,14 +1,19 @@
 //! `check`: whether everything is there that a run needs. It asks, and changes nothing.
 
+mod groups;
+mod surroundings;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use jiff::Timestamp;
 use serde::Serialize;
+use spot_core::cloud::Freshness;
 use spot_core::error::{PortError, chain};
-use spot_core::ports::{Clock, Silent};
+use spot_core::ports::{Clock, Cluster as _, Instant, Scope, Silent};
 use spot_kube::{Right, TokioClock};
 use tokio::runtime;
 
@@ -26,6 +31,9 @@ use crate::telemetry;
 
 /// How long the cloud may take for all questions.
 const CLOUD: Duration = Duration::from_secs(30);
+
+/// How many of the schedule's next times are told.
+const TIMES: usize = 3;
 
 /// What was found out about one thing that a run needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,7 +53,11 @@ enum Subject {
     Configuration,
     Schedule,
     Cluster,
+    Clock,
     Rights,
+    Lease,
+    State,
+    Autoscaler,
     Cloud,
     Queue,
 }
@@ -66,7 +78,11 @@ impl Subject {
             Self::Configuration => "configuration",
             Self::Schedule => "schedule",
             Self::Cluster => "cluster",
+            Self::Clock => "clock",
             Self::Rights => "rights",
+            Self::Lease => "lease",
+            Self::State => "state",
+            Self::Autoscaler => "autoscaler",
             Self::Cloud => "cloud",
             Self::Queue => "queue",
         }
@@ -138,8 +154,10 @@ async fn findings(args: &CheckArgs, environment: &Environment, config: &Config) 
     if let Ok(connection) = &connection
         && findings.iter().all(|finding| finding.verdict != Verdict::Failure)
     {
-        let found = provider.without_node(connection.cluster.as_ref(), clock.instant() + CLOUD).await;
+        let by = clock.instant() + CLOUD;
+        let found = provider.without_node(connection.cluster.as_ref(), by).await;
         findings.extend(without_node(found));
+        findings.extend(at_their_minimum(connection, &provider, by).await);
     }
     findings.extend(queue(environment, config, &provider, &clock).await);
     findings
@@ -151,11 +169,19 @@ fn fault_of(subject: Subject, fault: &Fault) -> Finding {
 }
 
 fn schedule(config: &Config) -> Finding {
-    let Some(next) = config.schedule.next_after(TokioClock::new().now()) else {
+    let mut next: Vec<Timestamp> = Vec::new();
+    while let Some(time) = config.schedule.next_after(next.last().copied().unwrap_or_else(|| TokioClock::new().now()))
+        && next.len() < TIMES
+    {
+        next.push(time);
+    }
+    if next.is_empty() {
         let detail = format!("`{}` never fires", config.schedule);
         return Finding::failure(Subject::Schedule, detail, Some("correct `schedule`"));
-    };
-    Finding::ok(Subject::Schedule, format!("`{}` fires next at {next}", config.schedule))
+    }
+    let zoned = next.iter().map(|time| time.to_zoned(config.time_zone.clone()).strftime("%F %T %Z").to_string());
+    let times = zoned.collect::<Vec<_>>().join(", ");
+    Finding::ok(Subject::Schedule, format!("`{}` fires next at {times}", config.schedule))
 }
 
 /// Whether the cluster answers, and lets us do what a run does.
@@ -179,6 +205,7 @@ async fn cluster(connection: &Connection, config: &Config) -> Vec<Finding> {
         findings.push(Finding::ok(Subject::Rights, "none is missing"));
     }
     findings.extend(missing.iter().map(missing_right));
+    findings.extend(surroundings::findings(connection, &config.leader_election).await);
     findings
 }
 
@@ -189,6 +216,22 @@ fn missing_right(right: &Right) -> Finding {
         NeededBy::Events => Finding::advice(Subject::Rights, detail, needed_by.remedy()),
         NeededBy::Everything | NeededBy::Migration | NeededBy::Interruption => {
             Finding::failure(Subject::Rights, detail, Some(needed_by.remedy()))
+        }
+    }
+}
+
+/// Groups of machines that can't let any go. What could not be asked was told of by others.
+async fn at_their_minimum(connection: &Connection, provider: &Provider, by: Instant) -> Vec<Finding> {
+    if matches!(provider, Provider::NodeObject(_)) {
+        return Vec::new();
+    }
+    let Ok(live) = connection.cluster.open(Scope::Cluster, by).await else { return Vec::new() };
+    let view = live.view();
+    match provider.port().survey(view.nodes(), &[], Freshness::Cached, by).await {
+        Ok(facts) => groups::findings(view.nodes(), &facts),
+        Err(error) => {
+            let detail = format!("groups could not be looked at: {}", chain(&error));
+            vec![Finding::advice(Subject::Cloud, detail, "try again")]
         }
     }
 }
@@ -317,6 +360,10 @@ mod tests {
             (Subject::Schedule, Verdict::Ok),
             (Subject::Cluster, Verdict::Failure),
             (Subject::Rights, Verdict::Advice),
+            (Subject::Clock, Verdict::Advice),
+            (Subject::Lease, Verdict::Ok),
+            (Subject::State, Verdict::Advice),
+            (Subject::Autoscaler, Verdict::Advice),
             (Subject::Cloud, Verdict::Failure),
             (Subject::Queue, Verdict::Ok),
         ] {

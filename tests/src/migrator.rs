@@ -87,6 +87,12 @@ impl Migrator {
         Self { kubeconfig: proxy.kubeconfig().to_owned(), ..self }
     }
 
+    /// The same with everything that an administrator may do.
+    #[must_use]
+    pub fn as_administrator(self, world: &World) -> Self {
+        Self { kubeconfig: world.control_plane().kubeconfig(User::Admin), ..self }
+    }
+
     /// The same with these variables in its environment.
     #[must_use]
     pub fn with_environment(mut self, variables: impl IntoIterator<Item = (&'static str, String)>) -> Self {
