@@ -11,7 +11,6 @@ pub mod returning;
 pub mod settings;
 mod tasks;
 pub mod terms;
-mod watched;
 
 pub use driver::Interruptions;
 pub use hold::Hold;

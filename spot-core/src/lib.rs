@@ -63,6 +63,7 @@ pub mod stop;
 pub mod view;
 pub mod volume;
 mod wait;
+mod watched;
 
 pub use decision::{KnownNodes, Preference, is_control_plane, select_node_for_deletion};
 pub use judge::judge;

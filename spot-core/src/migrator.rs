@@ -7,6 +7,7 @@ mod operator;
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future;
@@ -22,6 +23,7 @@ use crate::retire::{Purpose, RetireSettings};
 use crate::run::{self, Run, Task, Turn};
 use crate::schedule::Schedule;
 use crate::stop::Stop;
+use crate::watched::Watched;
 
 /// How often the wall clock is looked at while waiting for a tick: it may jump, and a machine may sleep.
 const LOOK_AT_CLOCK: Duration = Duration::from_mins(1);
@@ -67,15 +69,31 @@ impl Settings {
 #[derive(Clone, Debug)]
 pub struct Migrator {
     ports: Ports,
-    settings: Settings,
+    settings: Watched<Latest>,
     hold: Hold,
+}
+
+/// Settings, equal to none that were given later.
+#[derive(Clone, Debug)]
+struct Latest(Arc<Settings>);
+
+impl PartialEq for Latest {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl Migrator {
     /// A migrator that works through these ports.
     #[must_use]
     pub fn new(ports: Ports, settings: Settings) -> Self {
-        Self { ports, settings, hold: Hold::default() }
+        Self { ports, settings: Watched::new(Latest(Arc::new(settings))), hold: Hold::default() }
+    }
+
+    /// Goes about it like this from the next run on, for all clones. A run under way ends as it began.
+    pub fn renew(&self, settings: Settings) {
+        let settings = Latest(Arc::new(settings));
+        let _is_another = self.settings.change(|_| settings);
     }
 
     /// The same, which begins no node while this is on, and releases those that it is draining when it is set.
@@ -95,12 +113,14 @@ impl Migrator {
         loop {
             // Ticks that passed meanwhile are left out, and a clock that was set back does not bring one back.
             let chosen = self.ports.clock.now();
-            let Some(tick) = self.settings.schedule.next_after(ran.max(chosen)) else { return Ok(()) };
+            let settings = self.settings.get();
+            let schedule = &settings.0.schedule;
+            let Some(tick) = schedule.next_after(ran.max(chosen)) else { return Ok(()) };
             self.report(&Progress::NextRun { at: tick });
-            match self.while_leading(self.wait_for(tick, chosen, stop)).await? {
+            match self.while_leading(self.wait_for(tick, chosen, schedule, stop)).await? {
                 Waited::Reached => {}
                 Waited::Stopped => return Ok(()),
-                Waited::ClockSetBack => continue,
+                Waited::ClockSetBack | Waited::Rescheduled => continue,
             }
             unless_lost(self.migrate(stop).await)?;
             ran = tick;
@@ -146,14 +166,16 @@ impl Migrator {
 
     async fn recover_now(&self, stop: &Stop) -> Result<Report, RunError> {
         let live = run::open(&self.ports).await?;
-        let mut run = self.begin(&*live, stop).await?;
+        let Latest(settings) = self.settings.get();
+        let mut run = self.begin(&settings, &*live, stop).await?;
         let outcome = run.recover().await.map(|ended| ended.unwrap_or(Outcome::Recovered));
         run.finish(outcome).await
     }
 
     async fn migrate_now(&self, stop: &Stop, begin: Begin) -> Result<Report, RunError> {
         let live = run::open(&self.ports).await?;
-        let mut run = self.begin(&*live, stop).await?;
+        let Latest(settings) = self.settings.get();
+        let mut run = self.begin(&settings, &*live, stop).await?;
         let outcome = match run.recover().await {
             Ok(Some(outcome)) => Ok(outcome),
             Ok(None) if begin == Begin::UnlessLeftovers && run.recovered_any() => Ok(Outcome::Recovered),
@@ -163,8 +185,13 @@ impl Migrator {
         run.finish(outcome).await
     }
 
-    async fn begin<'a>(&'a self, live: &'a dyn Live, stop: &'a Stop) -> Result<Run<'a>, RunError> {
-        let Settings { policy, retire, settle_timeout, exhaustion, dry_run, .. } = &self.settings;
+    async fn begin<'a>(
+        &'a self,
+        settings: &'a Settings,
+        live: &'a dyn Live,
+        stop: &'a Stop,
+    ) -> Result<Run<'a>, RunError> {
+        let Settings { policy, retire, settle_timeout, exhaustion, dry_run, .. } = settings;
         let task = Task {
             purpose: Purpose::Migration,
             policy: Policy { candidates: Candidates::OnDemand, ..policy.clone() },
@@ -192,12 +219,16 @@ impl Migrator {
         ended
     }
 
-    /// Waits for a time of the wall clock, which stood at `chosen` when that time was chosen.
-    async fn wait_for(&self, tick: Timestamp, chosen: Timestamp, stop: &Stop) -> Waited {
+    /// Waits for a time of the wall clock, which stood at `chosen` when that time was chosen by `schedule`.
+    async fn wait_for(&self, tick: Timestamp, chosen: Timestamp, schedule: &Schedule, stop: &Stop) -> Waited {
         let clock = &self.ports.clock;
         loop {
             if stop.is_set() {
                 return Waited::Stopped;
+            }
+            let settings = self.settings.get();
+            if settings.0.schedule != *schedule {
+                return Waited::Rescheduled;
             }
             let now = clock.now();
             if now >= tick {
@@ -208,7 +239,8 @@ impl Migrator {
             }
             let left = Duration::try_from(tick.duration_since(now)).unwrap_or(Duration::ZERO);
             let look: Instant = clock.instant() + left.min(LOOK_AT_CLOCK);
-            future::select(pin!(clock.sleep_until(look)), pin!(stop.wait())).await;
+            let (renewed, stopped) = (pin!(self.settings.other_than(settings)), pin!(stop.wait()));
+            future::select(pin!(clock.sleep_until(look)), future::select(renewed, stopped)).await;
         }
     }
 
@@ -234,6 +266,8 @@ enum Waited {
     Stopped,
     /// The tick was chosen by a clock that was ahead: another one may come first.
     ClockSetBack,
+    /// Another schedule counts.
+    Rescheduled,
 }
 
 /// Whether a run begins new nodes.

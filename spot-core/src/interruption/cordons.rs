@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::watched::Watched;
+use crate::watched::Watched;
 
 /// The cordons of known notices that are outstanding. All clones are one.
 #[derive(Clone, Debug)]

@@ -25,7 +25,6 @@ use super::notice::{Delivery, Handled, Ignored, Notice, Told};
 use super::settings::InterruptionSettings;
 use super::tasks::{Emptying, Event, Origin, Sight};
 use super::terms::{Limits, Terms};
-use super::watched::Watched;
 use crate::claim::{Claim, Owner};
 use crate::drain::plan::Force;
 use crate::error::{RunError, chain};
@@ -35,6 +34,7 @@ use crate::retire::record;
 use crate::retire::rescue::Rescued;
 use crate::settle::Awaited;
 use crate::stop::Stop;
+use crate::watched::Watched;
 
 /// How often an open notice is kept for us: well within what a source grants each time.
 const KEEP: Duration = Duration::from_secs(5);

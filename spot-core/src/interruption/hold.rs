@@ -1,7 +1,7 @@
 //! While spot capacity is being taken back, planned work waits.
 
-use super::watched::Watched;
 use crate::ports::Instant;
+use crate::watched::Watched;
 
 /// Until when planned work waits: set by the answer to an interruption, seen by the migrator. All clones are one.
 #[derive(Clone, Debug)]

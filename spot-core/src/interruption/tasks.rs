@@ -14,7 +14,6 @@ use super::driver::Interruptions;
 use super::notice::{Delivery, Handled, NoticeKind, Told};
 use super::returning;
 use super::terms::Terms;
-use super::watched::Watched;
 use crate::claim::{InstanceId, Machine, Owner};
 use crate::cloud::InstanceState;
 use crate::drain::plan::Force;
@@ -29,6 +28,7 @@ use crate::settle::Awaited;
 use crate::stop::Stop;
 use crate::view::Revision;
 use crate::wait::{self, within};
+use crate::watched::Watched;
 
 /// How long opening a view may take: a large cluster is listed in a few seconds, and a notice leaves two minutes.
 const OPENING: Duration = Duration::from_secs(30);

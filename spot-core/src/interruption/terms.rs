@@ -1,8 +1,8 @@
 //! Until when a node is to be empty, and how hard that is tried: what every further notice can only make stricter.
 
-use super::watched::Watched;
 use crate::drain::plan::Force;
 use crate::ports::Instant;
+use crate::watched::Watched;
 
 /// How a drain goes about it, as of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

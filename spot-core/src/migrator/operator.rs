@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Migrator;
+use super::{Latest, Migrator, Settings};
 use crate::claim::Claim;
 use crate::error::{ErrorClass, PortError, RunError};
 use crate::judge::Policy;
@@ -52,8 +52,9 @@ impl Migrator {
         let live = run::open(&self.ports).await?;
         let view = live.view();
         let stop = Stop::default();
-        let Policy { drain: rules, own_pod, .. } = &self.settings.policy;
-        let (ports, settings, own_pod) = (&self.ports, &self.settings.retire, own_pod.as_ref());
+        let Latest(settings) = self.settings.get();
+        let Settings { policy: Policy { drain: rules, own_pod, .. }, retire: settings, .. } = &*settings;
+        let (ports, own_pod) = (&self.ports, own_pod.as_ref());
         let retirer = Retirer { ports, live: &*live, settings, rules, own_pod, hold: &self.hold, stop: &stop };
         let mut freed = Vec::new();
         for (name, node) in chosen(view.nodes(), which) {
@@ -62,7 +63,7 @@ impl Migrator {
                 continue;
             };
             let reference = node.reference();
-            let until = self.ports.clock.instant() + self.settings.retire.grace_period;
+            let until = self.ports.clock.instant() + settings.grace_period;
             freed.push(if node.claim().of(node.uid.as_str()).is_some_and(Claim::is_departing) {
                 Freed::Departing(reference)
             } else if freeing(node) == NodeChange::default() {

@@ -136,3 +136,51 @@ fn a_node_that_is_not_ready_for_longer_than_five_minutes_goes_and_one_that_just_
     let claimed = model.with(|world| world.calls().iter().find(|record| second(&record.call)).unwrap().sent);
     assert!(claimed.0 >= 4 * MINUTE, "not before it was silent for five minutes: {claimed:?}");
 }
+
+/// The settings of a process are replaced at 00:10 and again while the run of 01:00 goes on.
+#[test]
+fn new_settings_count_from_the_next_run_on_and_a_new_schedule_at_once() {
+    let long = WorkloadSpec::deployment("long", 1).stop(130 * MINUTE);
+    let model = WorldBuilder::default().on_demand(2).spot(1).workload(long).build();
+    let at = |expression: &str, dry_run| {
+        let schedule = Schedule::parse(expression, &jiff::tz::TimeZone::UTC).unwrap();
+        let mut settings = Settings { schedule, dry_run, ..settings() };
+        settings.retire.drain_timeout = hours(4);
+        settings
+    };
+    let runs = Runs::default();
+    let migrator = Migrator::new(model.ports(Arc::new(runs.clone())), at("0 12 * * *", false));
+    let stop = Stop::default();
+    model.with(|world| {
+        let (early, dry, asked) = (migrator.clone(), migrator.clone(), stop.clone());
+        world.later(10 * MINUTE, move |_| early.renew(at("0 1 * * *", false)));
+        world.later(90 * MINUTE, move |_| dry.renew(at("0 5 * * *", true)));
+        world.later(hours(6), move |_| asked.set());
+    });
+    let ended = model::block_on(&model, async { migrator.run(&stop).await });
+    assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
+    assert_eq!(runs.begun(), ["Mon 00:00", "Mon 01:00", "Mon 05:00"]);
+    let left = nodes(&model);
+    assert!(!left.contains(&"od-1".to_owned()), "the run under way went to its end: {left:?}");
+}
+
+/// Other settings leave the time of the next run alone, which is counted from the last one.
+#[test]
+fn an_interval_goes_on_when_other_settings_change() {
+    let model = WorldBuilder::default().spot(1).build();
+    let every = Settings { schedule: Schedule::parse("@every 1h", &jiff::tz::TimeZone::UTC).unwrap(), ..settings() };
+    let runs = Runs::default();
+    let migrator = Migrator::new(model.ports(Arc::new(runs.clone())), every.clone());
+    let stop = Stop::default();
+    model.with(|world| {
+        for minute in [30, 50, 70] {
+            let (migrator, other) = (migrator.clone(), Settings { settle_timeout: hours(minute), ..every.clone() });
+            world.later(u32::try_from(minute).unwrap() * MINUTE, move |_| migrator.renew(other));
+        }
+        let asked = stop.clone();
+        world.later(130 * MINUTE, move |_| asked.set());
+    });
+    let ended = model::block_on(&model, async { migrator.run(&stop).await });
+    assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
+    assert_eq!(runs.begun(), ["Mon 00:00", "Mon 01:00", "Mon 02:00"]);
+}

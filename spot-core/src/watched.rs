@@ -7,7 +7,7 @@ use futures::channel::oneshot;
 use futures::future::{FutureExt, Shared};
 
 /// The value.
-pub(super) struct Watched<T>(Arc<Mutex<State<T>>>);
+pub(crate) struct Watched<T>(Arc<Mutex<State<T>>>);
 
 struct State<T> {
     value: T,
@@ -16,20 +16,20 @@ struct State<T> {
     changed: Shared<oneshot::Receiver<()>>,
 }
 
-impl<T: Copy + PartialEq> Watched<T> {
-    pub(super) fn new(value: T) -> Self {
+impl<T: Clone + PartialEq> Watched<T> {
+    pub(crate) fn new(value: T) -> Self {
         let (unchanged, receiver) = oneshot::channel();
         Self(Arc::new(Mutex::new(State { value, _unchanged: unchanged, changed: receiver.shared() })))
     }
 
-    pub(super) fn get(&self) -> T {
-        self.state().value
+    pub(crate) fn get(&self) -> T {
+        self.state().value.clone()
     }
 
     /// Makes it another one, and wakes whoever waits for that. Returns whether it is another one.
-    pub(super) fn change(&self, other: impl FnOnce(T) -> T) -> bool {
+    pub(crate) fn change(&self, other: impl FnOnce(T) -> T) -> bool {
         let mut state = self.state();
-        let value = other(state.value);
+        let value = other(state.value.clone());
         if value == state.value {
             return false;
         }
@@ -39,7 +39,7 @@ impl<T: Copy + PartialEq> Watched<T> {
     }
 
     /// Returns when it is another one than this; at once when it is already.
-    pub(super) async fn other_than(&self, seen: T) {
+    pub(crate) async fn other_than(&self, seen: T) {
         loop {
             let changed = {
                 let state = self.state();
@@ -66,7 +66,7 @@ impl<T> Clone for Watched<T> {
     }
 }
 
-impl<T: Copy + PartialEq + fmt::Debug> fmt::Debug for Watched<T> {
+impl<T: Clone + PartialEq + fmt::Debug> fmt::Debug for Watched<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.get().fmt(f)
     }
