@@ -6,6 +6,7 @@
 mod costs;
 mod interruption;
 mod maker;
+mod notifications;
 
 use jiff::Timestamp;
 use prometheus::process_collector::ProcessCollector;
@@ -22,6 +23,8 @@ use spot_core::reason::ReasonKind;
 use self::costs::Costs;
 use self::interruption::Interruptions;
 use self::maker::{Maker, Twice};
+use self::notifications::Notifications;
+pub use self::notifications::Told;
 use crate::cost::Totals;
 use crate::feature::Feature;
 
@@ -51,6 +54,7 @@ pub struct Metrics {
     disabled: IntGaugeVec,
     interruptions: Interruptions,
     costs: Costs,
+    notifications: Notifications,
     #[cfg(feature = "aws")]
     aws_calls: IntCounterVec,
 }
@@ -148,6 +152,7 @@ impl Metrics {
             )?,
             interruptions: Interruptions::new(&make)?,
             costs: Costs::new(&make)?,
+            notifications: Notifications::new(&make)?,
             #[cfg(feature = "aws")]
             aws_calls: make.pairs(
                 "spot_migrator_aws_calls_total",
@@ -169,6 +174,11 @@ impl Metrics {
     /// The process goes on without something that its configuration asks for.
     pub fn goes_without(&self, feature: Feature) {
         self.disabled.with_label_values(&[feature.as_str()]).set(1);
+    }
+
+    /// A message for the webhook, and what became of it.
+    pub fn notified(&self, told: Told) {
+        self.notifications.count(told);
     }
 
     /// What the nodes cost an hour.
@@ -354,6 +364,7 @@ mod tests {
         expected.extend(OutcomeKind::ALL.map(|kind| word("runs_total", "outcome", kind.as_str())));
         expected.extend(ErrorClass::ALL.map(|class| word("run_failures_total", "class", class.as_str())));
         expected.extend(ErrorClass::ALL.map(|class| word("problems_total", "class", class.as_str())));
+        expected.extend(Told::ALL.map(|told| word("notifications_total", "result", told.as_str())));
         for name in expected {
             assert_eq!(series.get(&name).map(String::as_str), Some("0"), "{name}");
         }
