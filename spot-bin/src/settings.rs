@@ -1,7 +1,6 @@
 //! From the configuration to the core's settings, and what this build can't do of it.
 
 use anyhow::anyhow;
-use serde_json::Value;
 use spot_core::budget::{self, Budgets};
 use spot_core::drain::plan::DrainRules;
 use spot_core::interruption::{InterruptionSettings, Rebalance};
@@ -13,9 +12,6 @@ use spot_core::retire::RetireSettings;
 
 use crate::cli::Environment;
 use crate::config::{BackOff, Config, ProvisionedNodes, RebalanceRecommendation, Window};
-
-/// Sections of the configuration that this build does nothing with, and what it lacks for them.
-const NOT_BUILT: [(&str, &str); 1] = [("notifications", "sends no notifications")];
 
 /// Who the process is, as its pod's manifest tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -132,28 +128,7 @@ pub fn supported(config: &Config) -> anyhow::Result<()> {
              `aws`, or remove the key"
         ));
     }
-    let defaults = Config::load(None, [], &[("cloudProvider.name".to_owned(), "node-object".to_owned())].into())?;
-    let (config, defaults) = (effective(config)?, effective(&defaults)?);
-    for (section, lacks) in NOT_BUILT {
-        if let Some(key) = first_difference(section, &config[section], &defaults[section]) {
-            return Err(anyhow!("the configuration is refused: {key}: this build {lacks}: remove the key"));
-        }
-    }
     Ok(())
-}
-
-fn effective(config: &Config) -> anyhow::Result<Value> {
-    Ok(serde_json::from_str(&config.to_json())?)
-}
-
-/// The full path of the first key with another value than its default.
-fn first_difference(path: &str, value: &Value, default: &Value) -> Option<String> {
-    match (value, default) {
-        (Value::Object(values), Value::Object(defaults)) => values.iter().find_map(|(key, value)| {
-            first_difference(&format!("{path}.{key}"), value, defaults.get(key).unwrap_or(&Value::Null))
-        }),
-        (value, default) => (value != default).then(|| path.to_owned()),
-    }
 }
 
 #[cfg(test)]
@@ -271,13 +246,6 @@ mod tests {
         let own = Own::of(&environment.into_iter().collect());
         assert_eq!(own, Own { node: Some("node-7".to_owned()), pod: Some(Uid::new("uid-7")) });
         assert_eq!(Own::of(&Environment::default()), Own::default());
-    }
-
-    #[test]
-    fn what_is_not_built_is_refused_and_not_ignored() {
-        let config = load("notifications: {webhookUrlFile: /etc/url}");
-        let refused = supported(&config).expect_err("it is not built").to_string();
-        assert!(refused.contains("notifications.webhookUrlFile") && refused.contains("remove the key"), "{refused}");
     }
 
     #[rstest]

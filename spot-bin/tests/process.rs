@@ -52,7 +52,6 @@ fn errors(output: &Output) -> String {
 #[case::sunday_as_seven("schedule: 0 3 * * 7\n", &["spot.yaml:4:", "Sunday is 0"])]
 #[case::reversed_range("schedule: 0 9-5 * * *\n", &["spot.yaml:4:", "9-5"])]
 #[case::unknown_zone("timeZone: Europe/Lodnon\n", &["spot.yaml:4:", "Europe/London"])]
-#[case::not_built("notifications: {templateFile: /etc/template}\n", &["notifications.templateFile", "remove"])]
 #[case::late_deletion("interruption: {deleteBlockedPodsAfter: 3m}\n", &["spot.yaml:4:", "deleteBlockedPodsAfter", "2m"])]
 fn a_wrong_configuration_is_refused_with_place_and_remedy(#[case] body: &str, #[case] named: &[&str]) {
     let file = format!("{HEADER}{body}");

@@ -1,4 +1,4 @@
-//! What goes on beside the work: metrics and health over HTTP, and the publisher of Events.
+//! What goes on beside the work: metrics and health over HTTP, the publisher of Events, and the sender of messages.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use spot_core::stop::Stop;
 use tokio::task::{JoinError, JoinHandle};
 use tracing::warn;
 
-/// How long Events that wait may take to be sent once the work is done.
+/// How long Events and messages that wait may take to be sent once the work is done.
 const LAST_EVENTS: Duration = Duration::from_secs(5);
 
 /// Tasks beside the work. None of them may end before it.
@@ -15,6 +15,7 @@ const LAST_EVENTS: Duration = Duration::from_secs(5);
 pub(crate) struct Beside {
     pub(crate) server: Option<JoinHandle<anyhow::Result<()>>>,
     pub(crate) events: Option<JoinHandle<()>>,
+    pub(crate) notifications: Option<JoinHandle<()>>,
 }
 
 impl Beside {
@@ -32,6 +33,13 @@ impl Beside {
                     Err(error) => anyhow::Error::new(error).context("the server of metrics and health died"),
                 }
             }
+            ended = joined(self.notifications.as_mut()) => {
+                self.notifications = None;
+                match ended {
+                    Ok(()) => anyhow!("the sender of messages ended by itself"),
+                    Err(error) => anyhow::Error::new(error).context("the sender of messages died"),
+                }
+            }
             ended = joined(self.events.as_mut()) => {
                 self.events = None;
                 match ended {
@@ -47,6 +55,9 @@ impl Beside {
         if let Some(events) = self.events.take() {
             events.abort();
         }
+        if let Some(notifications) = self.notifications.take() {
+            notifications.abort();
+        }
     }
 
     /// Waits, within limits, until they have ended.
@@ -55,6 +66,11 @@ impl Beside {
             && let Err(error) = server.await
         {
             warn!(%error, "the server of metrics and health died");
+        }
+        if let Some(notifications) = self.notifications
+            && tokio::time::timeout(LAST_EVENTS, notifications).await.is_err()
+        {
+            warn!("some notifications were not sent in time");
         }
         if let Some(events) = self.events
             && tokio::time::timeout(LAST_EVENTS, events).await.is_err()
@@ -80,12 +96,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_ends_by_itself_is_named() {
-        let mut beside = Beside { server: Some(tokio::spawn(async { Ok(()) })), events: None };
+        let mut beside = Beside { server: Some(tokio::spawn(async { Ok(()) })), ..Beside::default() };
         let died = beside.first_to_die(&Stop::default()).await;
         assert_eq!(died.to_string(), "the server of metrics and health ended by itself");
         beside.end().await;
 
-        let mut beside = Beside { server: None, events: Some(tokio::spawn(async { panic!("it dies") })) };
+        let mut beside = Beside { events: Some(tokio::spawn(async { panic!("it dies") })), ..Beside::default() };
         let died = beside.first_to_die(&Stop::default()).await;
         assert_eq!(died.to_string(), "the publisher of Events died");
         beside.end().await;
@@ -93,7 +109,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_was_told_to_end_is_none_that_died() {
-        let mut beside = Beside { server: Some(tokio::spawn(async { Ok(()) })), events: None };
+        let mut beside = Beside { server: Some(tokio::spawn(async { Ok(()) })), ..Beside::default() };
         let stop = Stop::default();
         stop.set();
         assert!(beside.first_to_die(&stop).now_or_never().is_none());
