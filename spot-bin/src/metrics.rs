@@ -7,6 +7,7 @@ mod costs;
 mod interruption;
 mod maker;
 mod notifications;
+mod reloads;
 
 use jiff::Timestamp;
 use prometheus::process_collector::ProcessCollector;
@@ -25,6 +26,8 @@ use self::interruption::Interruptions;
 use self::maker::{Maker, Twice};
 use self::notifications::Notifications;
 pub use self::notifications::Told;
+pub use self::reloads::Reloaded;
+use self::reloads::Reloads;
 use crate::cost::Totals;
 use crate::feature::Feature;
 
@@ -54,6 +57,7 @@ pub struct Metrics {
     disabled: IntGaugeVec,
     interruptions: Interruptions,
     costs: Costs,
+    reloads: Reloads,
     notifications: Notifications,
     #[cfg(feature = "aws")]
     aws_calls: IntCounterVec,
@@ -152,6 +156,7 @@ impl Metrics {
             )?,
             interruptions: Interruptions::new(&make)?,
             costs: Costs::new(&make)?,
+            reloads: Reloads::new(&make)?,
             notifications: Notifications::new(&make)?,
             #[cfg(feature = "aws")]
             aws_calls: make.pairs(
@@ -179,6 +184,16 @@ impl Metrics {
     /// A message for the webhook, and what became of it.
     pub fn notified(&self, told: Told) {
         self.notifications.count(told);
+    }
+
+    /// The configuration file changed, and what became of that.
+    pub fn reloaded(&self, result: Reloaded) {
+        self.reloads.reloaded(result);
+    }
+
+    /// What is in force is what the configuration file says.
+    pub fn goes_by_its_file(&self) {
+        self.reloads.goes_by_its_file();
     }
 
     /// What the nodes cost an hour.
@@ -365,11 +380,13 @@ mod tests {
         expected.extend(ErrorClass::ALL.map(|class| word("run_failures_total", "class", class.as_str())));
         expected.extend(ErrorClass::ALL.map(|class| word("problems_total", "class", class.as_str())));
         expected.extend(Told::ALL.map(|told| word("notifications_total", "result", told.as_str())));
+        expected.extend(Reloaded::ALL.map(|result| word("config_reloads_total", "result", result.as_str())));
         for name in expected {
             assert_eq!(series.get(&name).map(String::as_str), Some("0"), "{name}");
         }
-        let moved = series.iter().filter(|(name, value)| *value != "0" && !name.contains("build_info"));
-        assert_eq!(moved.count(), 0);
+        let moved: Vec<_> = series.iter().filter(|(_, value)| *value != "0").map(|(name, _)| name.as_str()).collect();
+        let [build, "spot_migrator_config_last_reload_successful"] = moved[..] else { panic!("{moved:?} are not 0") };
+        assert!(build.starts_with("spot_migrator_build_info{"), "{build}");
     }
 
     #[test]
