@@ -25,6 +25,7 @@ pub mod leadership;
 pub mod log;
 pub mod metrics;
 pub mod notices;
+pub mod notify;
 pub mod observers;
 pub mod operator;
 pub mod output;
@@ -33,6 +34,7 @@ pub mod plan;
 pub mod pool;
 pub mod program;
 pub mod provider;
+pub(crate) mod reload;
 pub mod rights;
 pub mod run;
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod template;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -39,6 +40,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Tells the worker: an [`Observer`] that never blocks.
 pub struct Notifier {
+    audience: Audience,
     queue: mpsc::Sender<Message>,
     metrics: Metrics,
 }
@@ -46,39 +48,75 @@ pub struct Notifier {
 /// Sends what the notifier queued.
 #[derive(Debug)]
 pub struct Worker {
+    audience: Audience,
     queue: mpsc::Receiver<Message>,
+    metrics: Metrics,
+}
+
+/// Who is told now, if anybody is; all clones are one.
+#[derive(Clone, Debug)]
+pub struct Audience(Arc<Mutex<Option<Arc<Listener>>>>);
+
+/// Somebody who is told.
+#[derive(Debug)]
+pub struct Listener {
     /// Read before each message: the secret may be replaced at any time.
     url_file: PathBuf,
     template: Template,
     endpoint: Endpoint,
-    metrics: Metrics,
 }
 
-/// Both, if somebody is to be told.
+/// What tells those of the configuration, and who they are.
 ///
 /// # Errors
-/// When the file of the address can't be read or holds none, or the template is none of JSON.
-pub fn notifier(config: &Notifications, metrics: &Metrics) -> Result<Option<(Notifier, Worker)>, Fault> {
-    let Some(url_file) = &config.webhook_url_file else {
-        let Some(template) = &config.template_file else { return Ok(None) };
-        let template = template.display();
-        let why = "nobody is told: set `notifications.webhookUrlFile`, too";
-        return Err(Fault::usage(anyhow!(
-            "the configuration is refused: notifications.templateFile: {template}: {why}"
-        )));
-    };
-    let template = Template::read(config.template_file.as_deref()).map_err(Fault::usage)?;
-    let _address = endpoint::read(url_file).map_err(Fault::usage)?;
-    let endpoint = Endpoint::new().context("no certificates are found to trust a webhook by")?;
+/// As [`Listener::of`].
+pub fn notifier(config: &Notifications, metrics: &Metrics) -> Result<(Notifier, Worker, Audience), Fault> {
+    let listener = Listener::of(config).map_err(Fault::usage)?;
+    let audience = Audience(Arc::new(Mutex::new(listener.map(Arc::new))));
     let (sender, queue) = mpsc::channel(WAITING);
-    let notifier = Notifier { queue: sender, metrics: metrics.clone() };
-    let worker = Worker { queue, url_file: url_file.clone(), template, endpoint, metrics: metrics.clone() };
-    Ok(Some((notifier, worker)))
+    let notifier = Notifier { audience: audience.clone(), queue: sender, metrics: metrics.clone() };
+    let worker = Worker { audience: audience.clone(), queue, metrics: metrics.clone() };
+    Ok((notifier, worker, audience))
+}
+
+impl Listener {
+    /// The one of the configuration, if somebody is to be told.
+    ///
+    /// # Errors
+    /// When the file of the address can't be read or holds none, or the template is none of JSON.
+    pub fn of(config: &Notifications) -> anyhow::Result<Option<Self>> {
+        let Some(url_file) = &config.webhook_url_file else {
+            let Some(template) = &config.template_file else { return Ok(None) };
+            let template = template.display();
+            let why = "nobody is told: set `notifications.webhookUrlFile`, too";
+            return Err(anyhow!("the configuration is refused: notifications.templateFile: {template}: {why}"));
+        };
+        let template = Template::read(config.template_file.as_deref())?;
+        let _address = endpoint::read(url_file)?;
+        let endpoint = Endpoint::new().context("no certificates are found to trust a webhook by")?;
+        Ok(Some(Self { url_file: url_file.clone(), template, endpoint }))
+    }
+}
+
+impl Audience {
+    /// Tells another from the next message on, or nobody.
+    pub fn renew(&self, listener: Option<Listener>) {
+        *self.lock() = listener.map(Arc::new);
+    }
+
+    fn now(&self) -> Option<Arc<Listener>> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Listener>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Observer for Notifier {
     fn observe(&self, at: Timestamp, event: &Progress) {
         if let Some(message) = Message::of(at, event)
+            && self.audience.now().is_some()
             && self.queue.try_send(message).is_err()
         {
             self.metrics.notified(Told::Dropped);
@@ -97,7 +135,11 @@ impl Worker {
     /// Sends what is queued, until the notifier is dropped and the queue is empty.
     pub async fn run(mut self) {
         while let Some(message) = self.queue.recv().await {
-            let told = match self.send(&message).await {
+            let Some(listener) = self.audience.now() else {
+                self.metrics.notified(Told::Dropped);
+                continue;
+            };
+            let told = match listener.tell(&message).await {
                 Ok(()) => Told::Sent,
                 Err(why) => {
                     warn!(kind = message.kind.as_str(), why, "a notification was not sent");
@@ -107,9 +149,11 @@ impl Worker {
             self.metrics.notified(told);
         }
     }
+}
 
+impl Listener {
     /// Tries it a few times. Why it failed never holds the address.
-    async fn send(&self, message: &Message) -> Result<(), String> {
+    async fn tell(&self, message: &Message) -> Result<(), String> {
         let body = self.template.render(message)?;
         let mut wait = FIRST_WAIT;
         for last in (0..TRIES).map(|tried| tried + 1 == TRIES) {

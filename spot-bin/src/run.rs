@@ -13,6 +13,7 @@ use spot_core::ports::{CloudProvider, Cluster, Observer, Ports};
 use spot_core::stop::Stop;
 use spot_kube::{Events, EventsWorker};
 use tokio::runtime;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use self::beside::Beside;
@@ -27,12 +28,14 @@ use crate::leadership::{self, Election};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::notices::Notices;
+use crate::notify;
 use crate::observers::Observers;
 use crate::provider::Provider;
+use crate::reload::{self, Reload};
 use crate::rights::{self, Missing};
 use crate::settings::{self, Own};
 use crate::signals::Signals;
-use crate::telemetry;
+use crate::telemetry::{self, Lines};
 
 /// How long an API server may be out of reach at the start: one that is being replaced is back in minutes, and a pod
 /// that ends is started again anyway.
@@ -50,10 +53,10 @@ const LAST_LOOKUPS: Duration = Duration::from_millis(100);
 pub fn run(args: &RunArgs, overrides: &BTreeMap<String, String>, environment: &Environment) -> Result<Exit, Fault> {
     let config = connection::configuration(&args.config, environment, overrides)?;
     settings::supported(&config).map_err(Fault::usage)?;
-    telemetry::start(config.log)?;
+    let lines = telemetry::start(config.log)?;
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("can't start the runtime")?;
-    let ended = runtime.block_on(Work { args, config: &config, environment }.until_told());
+    let ended = runtime.block_on(Work { args, config: &config, environment, overrides, lines: &lines }.until_told());
     runtime.shutdown_timeout(LAST_LOOKUPS);
     ended
 }
@@ -63,6 +66,8 @@ struct Work<'a> {
     args: &'a RunArgs,
     config: &'a Config,
     environment: &'a Environment,
+    overrides: &'a BTreeMap<String, String>,
+    lines: &'a Lines,
 }
 
 impl Work<'_> {
@@ -93,6 +98,9 @@ impl Work<'_> {
             .and(Arc::clone(&ledger) as Arc<dyn Observer>)
             .and(Arc::new(readiness.clone()));
         let mut beside = Beside::default();
+        let (notifier, worker, audience) = notify::notifier(&self.config.notifications, &metrics)?;
+        observers = observers.and(Arc::new(notifier));
+        beside.notifications = Some(tokio::spawn(worker.run()));
         // Before anything is waited for: an API server that is slow to come must not look like a process that hangs.
         if !self.args.once {
             let address = ("server.address", self.config.server_address);
@@ -100,19 +108,30 @@ impl Work<'_> {
             info!(address = %server.address()?, "metrics and health");
             beside.server = Some(tokio::spawn(server.run(stop.clone())));
         }
+        let hang_up = (!self.args.once).then(reload::hang_up).transpose()?;
+        let reload = Reload {
+            path: self.args.config.config.as_deref(),
+            environment: self.environment,
+            overrides: self.overrides,
+            metrics: &metrics,
+            ledger: &ledger,
+            lines: self.lines,
+            audience: &audience,
+            current: watch::Sender::new(Arc::new(self.config.clone())),
+        };
+        let in_force = reload.current.subscribe();
         let missing = tokio::select! {
             answered = self.preflight(&connection, &provider, stop) => answered?,
             died = beside.first_to_die(stop) => return Err(Fault::failed(died)),
         };
         let Some(missing) = missing else {
+            // The sender of messages ends with its last observer.
+            drop(observers);
             beside.end().await;
             return Ok(Exit::Orderly);
         };
         if missing.events.is_empty() {
-            let instance = self.environment.get("POD_NAME").or_else(|| self.environment.get("HOSTNAME"));
-            let clock = Arc::clone(&connection.clock);
-            let (events, worker) =
-                Events::new(connection.client.clone(), clock, instance.unwrap_or("spot-migrator").to_owned());
+            let (events, worker) = self.events(&connection);
             observers = observers.and(Arc::new(events));
             beside.events = Some(tokio::spawn(EventsWorker::run(worker)));
         }
@@ -149,7 +168,7 @@ impl Work<'_> {
                 leadership: lead.leadership(),
             };
             let (own, metrics, provider) = (&own, &metrics, &provider);
-            let work = Led { work: self, own, metrics, ports, provider, missing: &missing, stop };
+            let work = Led { work: self, in_force, own, metrics, ports, provider, missing: &missing, stop };
             let ended = Box::pin(work.everything(notices)).await;
             metrics.leads(false);
             let lost = lead.end().await?;
@@ -158,6 +177,7 @@ impl Work<'_> {
         let ended = tokio::select! {
             ended = leading => ended,
             died = beside.first_to_die(stop) => Err(Fault::failed(died)),
+            never = reload.run(hang_up) => match never {},
         };
         drop(observer);
         if ended.as_ref().is_err_and(|fault| fault.exit == Exit::LeadershipLost) {
@@ -166,6 +186,13 @@ impl Work<'_> {
         stop.set();
         beside.end().await;
         ended
+    }
+
+    /// The publisher of Events.
+    fn events(&self, connection: &Connection) -> (Events, EventsWorker) {
+        let instance = self.environment.get("POD_NAME").or_else(|| self.environment.get("HOSTNAME"));
+        let instance = instance.unwrap_or("spot-migrator").to_owned();
+        Events::new(connection.client.clone(), Arc::clone(&connection.clock), instance)
     }
 
     /// Says once what is in force, and what that leaves off.

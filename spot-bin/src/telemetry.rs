@@ -6,16 +6,44 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Registry, fmt};
+use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::config::{Log, LogFormat, LogLevel};
 use crate::output;
+
+/// The lines that are written from now on.
+#[derive(Clone, Debug)]
+pub struct Lines(reload::Handle<Targets, Registry>);
+
+impl Lines {
+    /// Writes those of another level from now on.
+    pub fn filter(&self, level: LogLevel) {
+        // It fails only when the process does not log any more.
+        if let Err(error) = self.0.reload(filter(level)) {
+            tracing::warn!(%error, "can't change the level of lines");
+        }
+    }
+}
+
+#[cfg(test)]
+impl Lines {
+    /// Those of a process that does not log, which end with what comes with them.
+    pub(crate) fn unheard() -> (Self, impl Sized + 'static) {
+        let (layer, handle) = reload::Layer::<Targets, Registry>::new(filter(LogLevel::Info));
+        (Self(handle), layer)
+    }
+
+    /// Which are written.
+    pub(crate) fn current(&self) -> String {
+        self.0.with_current(ToString::to_string).unwrap_or_default()
+    }
+}
 
 /// Begins to log, for the rest of the process.
 ///
 /// # Errors
 /// When the process logs already.
-pub fn start(log: Log) -> anyhow::Result<()> {
+pub fn start(log: Log) -> anyhow::Result<Lines> {
     let watched = output::is_watched();
     let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(watched);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = if is_text(log.format, watched) {
@@ -23,8 +51,9 @@ pub fn start(log: Log) -> anyhow::Result<()> {
     } else {
         lines.json().flatten_event(true).boxed()
     };
-    let registry = tracing_subscriber::registry().with(lines.with_filter(filter(log.level)));
-    registry.try_init().context("can't begin to log")
+    let (filter, handle) = reload::Layer::new(filter(log.level));
+    tracing_subscriber::registry().with(lines.with_filter(filter)).try_init().context("can't begin to log")?;
+    Ok(Lines(handle))
 }
 
 fn is_text(format: LogFormat, watched: bool) -> bool {

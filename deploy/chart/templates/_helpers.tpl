@@ -67,8 +67,15 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{/* The keys that the running process does not take over: a pod is replaced when one of them changes. */}}
 {{- define "spot-migrator.fixed" -}}
 {{- $effective := include "spot-migrator.effective" . | fromYaml -}}
-{{- $fixed := pick $effective "cloudProvider" "leaderElection" "state" "server" "interruption" -}}
-{{ set $fixed "logFormat" $effective.log.format | toYaml }}
+{{- $fixed := dict -}}
+{{- range tuple "cloudProvider" "dryRun" "interruption" "leaderElection" "loadBalancer" "log.format" "selection.capacityLabels" "selection.unlabelledNodes" "server" "shutdown" "state" -}}
+{{- $value := $effective -}}
+{{- range splitList "." . -}}
+{{- $value = get $value . -}}
+{{- end -}}
+{{- $_ := set $fixed . $value -}}
+{{- end -}}
+{{ toYaml $fixed }}
 {{- end -}}
 
 {{/* The namespace of the ConfigMap that outlives a process, and of the lease. */}}

@@ -67,6 +67,12 @@ impl Ledger {
         Self { port: provider.port(), provider, clock, metrics, book: Arc::new(Mutex::new(book)) }
     }
 
+    /// Goes by these prices from now on; what the cloud says of spot is asked anew.
+    pub fn renew(&self, prices: PriceBook) {
+        let mut book = lock(&self.book);
+        (book.prices, book.asked) = (prices, None);
+    }
+
     /// Takes down what these nodes cost.
     fn take_down(&self, nodes: &[Arc<NodeSnapshot>], facts: &CloudFacts) {
         let mut book = lock(&self.book);

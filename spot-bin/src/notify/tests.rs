@@ -57,6 +57,7 @@ impl Webhook {
 struct Scene {
     notifier: Notifier,
     worker: Worker,
+    audience: Audience,
     metrics: Metrics,
     folder: tempfile::TempDir,
 }
@@ -68,9 +69,8 @@ fn scene(url: &str) -> Scene {
     std::fs::write(folder.path().join("url"), format!("{url}\n")).expect("it is writable");
     let config = Notifications { webhook_url_file: Some(folder.path().join("url")), template_file: None };
     let metrics = Metrics::new().expect("names are distinct");
-    let made = notifier(&config, &metrics).unwrap_or_else(|fault| panic!("{:#}", fault.error));
-    let (notifier, worker) = made.expect("somebody is to be told");
-    Scene { notifier, worker, metrics, folder }
+    let (notifier, worker, audience) = notifier(&config, &metrics).unwrap_or_else(|fault| panic!("{:#}", fault.error));
+    Scene { notifier, worker, audience, metrics, folder }
 }
 
 fn count(metrics: &Metrics, result: &str) -> String {
@@ -86,7 +86,7 @@ fn failed_run() -> Progress {
 #[tokio::test]
 async fn begin_failure_and_end_of_a_retirement_are_told_in_order_and_idle_runs_are_not() {
     let webhook = Webhook::default();
-    let Scene { notifier, worker, metrics, folder: _kept } = scene(&webhook.listen().await);
+    let Scene { notifier, worker, metrics, folder: _kept, audience: _ } = scene(&webhook.listen().await);
     let idle = Progress::RunEnded { report: report(Outcome::AllSpot) };
     let events = [
         idle,
@@ -125,7 +125,7 @@ async fn begin_failure_and_end_of_a_retirement_are_told_in_order_and_idle_runs_a
 #[tokio::test]
 async fn a_webhook_that_fails_is_tried_again_when_it_says_and_one_that_refuses_is_not() {
     let webhook = Webhook::default();
-    let Scene { notifier, worker, metrics, folder: _kept } = scene(&webhook.listen().await);
+    let Scene { notifier, worker, metrics, folder: _kept, audience: _ } = scene(&webhook.listen().await);
     let later = |status| (status, vec![("retry-after", "0".to_owned())]);
     webhook.answers(vec![later(500), later(429), (200, vec![]), (404, vec![]), (200, vec![])]).await;
     for _message in 0..3 {
@@ -140,7 +140,7 @@ async fn a_webhook_that_fails_is_tried_again_when_it_says_and_one_that_refuses_i
 #[tokio::test]
 async fn a_redirection_is_not_followed() {
     let (webhook, other) = (Webhook::default(), Webhook::default());
-    let Scene { notifier, worker, metrics, folder: _kept } = scene(&webhook.listen().await);
+    let Scene { notifier, worker, metrics, folder: _kept, audience: _ } = scene(&webhook.listen().await);
     webhook.answers(vec![(307, vec![("location", other.listen().await)])]).await;
     notifier.observe(Timestamp::UNIX_EPOCH, &failed_run());
     drop(notifier);
@@ -162,7 +162,7 @@ async fn a_secret_that_is_replaced_counts_from_the_next_message_on() {
 
 #[tokio::test]
 async fn a_secret_that_is_gone_fails_the_message_and_not_the_process() {
-    let Scene { notifier, worker, metrics, folder } = scene("http://127.0.0.1:1/s3cret");
+    let Scene { notifier, worker, metrics, folder, .. } = scene("http://127.0.0.1:1/s3cret");
     std::fs::remove_file(folder.path().join("url")).expect("it is there");
     notifier.observe(Timestamp::UNIX_EPOCH, &failed_run());
     drop(notifier);
@@ -174,7 +174,7 @@ async fn a_secret_that_is_gone_fails_the_message_and_not_the_process() {
 async fn a_webhook_that_hangs_delays_nobody_and_what_is_too_much_is_dropped_and_counted() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
-    let Scene { notifier, worker, metrics, folder: _kept } = scene(&format!("http://{address}/s3cret"));
+    let Scene { notifier, worker, metrics, folder: _kept, audience: _ } = scene(&format!("http://{address}/s3cret"));
     let worker = tokio::spawn(worker.run());
     let before = Instant::now();
     let _connection = timeout(Duration::from_secs(5), async {
@@ -196,7 +196,28 @@ const TIME_OF_A_TRY: Duration = Duration::from_secs(10);
 
 #[test]
 fn nothing_that_is_printed_holds_the_address() {
-    let Scene { notifier, worker, metrics: _, folder: _kept } = scene("https://hooks.example.org/s3cret");
+    let Scene { notifier, worker, metrics: _, folder: _kept, audience: _ } = scene("https://hooks.example.org/s3cret");
     let printed = format!("{notifier:?} {worker:?}");
     assert!(!printed.contains("s3cret") && !printed.contains("hooks"), "{printed}");
+}
+
+#[tokio::test]
+async fn another_listener_is_told_from_then_on_and_nobody_once_there_is_none() {
+    let (old, new) = (Webhook::default(), Webhook::default());
+    let Scene { notifier, worker, audience, metrics, folder } = scene(&old.listen().await);
+    let other = folder.path().join("other");
+    std::fs::write(&other, new.listen().await).expect("it is writable");
+    let worker = tokio::spawn(worker.run());
+    let observe = || notifier.observe(Timestamp::UNIX_EPOCH, &failed_run());
+    let config = Notifications { webhook_url_file: Some(other), template_file: None };
+    audience.renew(Listener::of(&config).unwrap_or_else(|error| panic!("{error:#}")));
+    observe();
+    // It may have been sent by then or not.
+    audience.renew(None);
+    observe();
+    drop(notifier);
+    worker.await.expect("it ends");
+    let (sent, dropped) = (new.sent().await.len(), count(&metrics, "dropped"));
+    assert!(sent + dropped.parse::<usize>().expect("a number") == 1, "{sent} {dropped}");
+    assert_eq!(old.sent().await.len(), 0);
 }

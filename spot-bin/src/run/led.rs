@@ -1,19 +1,23 @@
 //! What goes on under the lead: the migration, and beside it the answer to interruptions. Either goes on without the
 //! other, which may lack a right or be refused; neither goes on without the lead.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use futures::try_join;
+use futures::{future, try_join};
 use spot_core::error::RunError;
 use spot_core::interruption::{Hold, Interruptions};
 use spot_core::migrator::Migrator;
 use spot_core::ports::Ports;
 use spot_core::progress::Report;
 use spot_core::stop::Stop;
+use tokio::sync::watch;
 use tracing::{error, warn};
 
 use super::{Work, fault};
+use crate::config::Config;
 use crate::connection;
 use crate::exit::{Exit, Fault};
 use crate::feature::Feature;
@@ -29,6 +33,7 @@ const FOR_EVER: Duration = Duration::MAX;
 /// The work of a process that leads.
 pub(super) struct Led<'a> {
     pub(super) work: &'a Work<'a>,
+    pub(super) in_force: watch::Receiver<Arc<Config>>,
     pub(super) own: &'a Own,
     pub(super) metrics: &'a Metrics,
     pub(super) ports: Ports,
@@ -83,7 +88,8 @@ impl Led<'_> {
                 return Ok(self.without(Feature::Migration, fault));
             }
         }
-        let settings = settings::settings(self.work.config, self.own);
+        let mut in_force = self.in_force.clone();
+        let settings = settings::settings(&in_force.borrow_and_update(), self.own);
         let migrator = Migrator::new(self.ports.clone(), settings).with_hold(hold.clone());
         if self.work.args.once {
             let report = migrator.once(self.stop).await.map_err(fault)?;
@@ -92,11 +98,22 @@ impl Led<'_> {
                 Some(error) => Err(Fault::failed(error)),
             };
         }
-        migrator.run(self.stop).await.map_err(fault)?;
+        tokio::select! {
+            ended = migrator.run(self.stop) => ended.map_err(fault)?,
+            never = self.renewed(&migrator, in_force) => match never {},
+        }
         if !self.stop.is_set() {
             warn!("the schedule does not fire any more");
         }
         Ok(Ended::Over(Exit::Orderly))
+    }
+
+    /// Has the migrator go by each configuration that comes into force.
+    async fn renewed(&self, migrator: &Migrator, mut in_force: watch::Receiver<Arc<Config>>) -> Infallible {
+        while in_force.changed().await.is_ok() {
+            migrator.renew(settings::settings(&in_force.borrow_and_update(), self.own));
+        }
+        future::pending().await
     }
 
     async fn answers(&self, notices: &Notices, hold: &Hold) -> Result<Ended, Fault> {
@@ -110,7 +127,7 @@ impl Led<'_> {
         if let Err(fault) = answered {
             return Ok(self.without(Feature::Interruption, fault));
         }
-        let settings = settings::interruption(self.work.config, self.own);
+        let settings = settings::interruption(&self.in_force.borrow(), self.own);
         let interruptions = Interruptions::new(self.ports.clone(), notices.source(), settings, hold.clone());
         interruptions.run(self.stop).await.map_err(fault)?;
         if !self.stop.is_set() {

@@ -1,0 +1,266 @@
+//! A file that is changed in every way while the process runs.
+
+use std::any::Any;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use spot_core::ports::Clock;
+use spot_kube::TokioClock;
+
+use super::*;
+use crate::cli::Environment;
+use crate::config::Notifications;
+use crate::notify;
+use crate::provider::Provider;
+use crate::telemetry::Lines;
+
+const HEAD: &str = "apiVersion: spot-migrator.io/v1alpha1\nkind: SpotMigratorConfiguration\n\
+                    cloudProvider: {name: node-object}\n";
+
+/// A process that goes by the file, and the folder of that.
+struct Scene {
+    folder: tempfile::TempDir,
+    path: PathBuf,
+    metrics: Metrics,
+    ledger: Ledger,
+    lines: Lines,
+    audience: Audience,
+    _kept: Box<dyn Any>,
+    overrides: BTreeMap<String, String>,
+    environment: Environment,
+}
+
+fn write(path: &Path, body: &str) {
+    fs::write(path, format!("{HEAD}{body}")).expect("it is writable");
+}
+
+fn scene() -> Scene {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("spot.yaml");
+    write(&path, "");
+    let keys = [("cloudProvider.name".to_owned(), "node-object".to_owned())].into();
+    let config = Config::load(None, [], &keys).expect("it is right");
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let metrics = Metrics::new().expect("names are distinct");
+    let prices = PriceBook::read(None).expect("they are built in");
+    let ledger = Ledger::new(Provider::node_object(&config, &clock), prices, clock, metrics.clone());
+    let (lines, kept) = Lines::unheard();
+    let nobody = Notifications { webhook_url_file: None, template_file: None };
+    let (_, _, audience) = notify::notifier(&nobody, &metrics).expect("nobody is told");
+    let (overrides, environment) = (BTreeMap::new(), Environment::default());
+    Scene { folder, path, metrics, ledger, lines, audience, _kept: Box::new(kept), overrides, environment }
+}
+
+impl Scene {
+    /// Does this to the file and looks at it. Returns what was in force in the end.
+    async fn meanwhile(&self, script: impl AsyncFnOnce(&mut Looks<'_>)) -> Config {
+        let text = fs::read_to_string(&self.path).expect("it is there");
+        let config = Config::load(Some(("spot.yaml", &text)), [], &self.overrides).expect("it is right");
+        let current = watch::Sender::new(Arc::new(config));
+        let in_force = current.subscribe();
+        let reload = Reload {
+            path: Some(&self.path),
+            environment: &self.environment,
+            overrides: &self.overrides,
+            metrics: &self.metrics,
+            ledger: &self.ledger,
+            lines: &self.lines,
+            audience: &self.audience,
+            current,
+        };
+        script(&mut Looks { reload: &reload, sight: Sight::default() }).await;
+        let config = in_force.borrow();
+        Config::clone(&config)
+    }
+
+    /// Changes applied and refused, and whether the last one was applied.
+    fn counts(&self) -> (u64, u64, bool) {
+        let text = self.metrics.text().expect("it is text");
+        let value = |series: &str| -> u64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(series)).expect("it is there");
+            line.trim().parse().expect("it is a number")
+        };
+        let of = |result: &str| value(&format!("spot_migrator_config_reloads_total{{result=\"{result}\"}}"));
+        (of("applied"), of("refused"), value("spot_migrator_config_last_reload_successful") == 1)
+    }
+}
+
+/// What looks at the file.
+struct Looks<'a> {
+    reload: &'a Reload<'a>,
+    sight: Sight,
+}
+
+impl Looks<'_> {
+    /// By itself.
+    async fn look(&mut self) {
+        self.reload.look(&mut self.sight, false).await;
+    }
+
+    /// Long enough.
+    async fn twice(&mut self) {
+        self.look().await;
+        self.look().await;
+    }
+
+    /// At a signal.
+    async fn told(&mut self) {
+        self.reload.look(&mut self.sight, true).await;
+    }
+}
+
+#[tokio::test]
+async fn a_change_comes_into_force_by_itself_and_a_wrong_one_never_does() {
+    let scene = scene();
+    let config = scene
+        .meanwhile(async |looks| {
+            looks.twice().await;
+            assert_eq!(scene.counts(), (0, 0, true), "nothing changed");
+            write(&scene.path, "schedule: 0 3 * * *\nlog: {level: debug}\n");
+            looks.twice().await;
+            assert_eq!(looks.reload.current.borrow().schedule.to_string(), "0 3 * * *");
+            assert_eq!(scene.counts(), (1, 0, true));
+            assert!(scene.lines.current().contains("spot_=debug"), "{}", scene.lines.current());
+            write(&scene.path, "shedule: 0 4 * * *\n");
+            looks.twice().await;
+            assert_eq!(scene.counts(), (1, 1, false));
+            looks.twice().await;
+            assert_eq!(scene.counts(), (1, 1, false), "it is said once");
+        })
+        .await;
+    assert_eq!(config.schedule.to_string(), "0 3 * * *");
+}
+
+#[tokio::test]
+async fn what_may_not_change_is_refused_with_all_that_came_with_it_until_it_is_taken_back() {
+    let scene = scene();
+    let config = scene
+        .meanwhile(async |looks| {
+            write(&scene.path, "schedule: 0 3 * * *\nserver: {address: \"127.0.0.1:1\"}\n");
+            looks.twice().await;
+            assert_eq!(scene.counts(), (0, 1, false));
+            write(&scene.path, "");
+            looks.twice().await;
+            assert_eq!(scene.counts(), (0, 1, true), "what is in force is what the file says");
+        })
+        .await;
+    assert_eq!(config.schedule.to_string(), "@hourly");
+}
+
+#[tokio::test]
+async fn prices_that_cannot_be_read_refuse_the_whole_change() {
+    let scene = scene();
+    let prices = scene.folder.path().join("prices");
+    let body = format!("schedule: 0 3 * * *\nprices: {}\n", prices.display());
+    let config = scene
+        .meanwhile(async |looks| {
+            write(&scene.path, &body);
+            looks.twice().await;
+            assert_eq!((scene.counts(), looks.reload.current.borrow().prices.clone()), ((0, 1, false), None));
+            fs::write(&prices, "eu-west-1,m5.large,0.1\n").expect("it is writable");
+            write(&scene.path, &format!("{body}\n"));
+            looks.twice().await;
+        })
+        .await;
+    assert_eq!((scene.counts(), config.prices), ((1, 1, true), Some(prices.clone())));
+}
+
+#[tokio::test]
+async fn a_webhook_without_an_address_refuses_the_whole_change_and_says_nothing_of_it() {
+    let scene = scene();
+    let url = scene.folder.path().join("url");
+    fs::write(&url, "http://hooks.example.org/s3cret").expect("it is writable");
+    let body = format!("schedule: 0 3 * * *\nnotifications: {{webhookUrlFile: {}}}\n", url.display());
+    let config = scene
+        .meanwhile(async |looks| {
+            write(&scene.path, &body);
+            looks.twice().await;
+            let text = format!("{HEAD}{body}");
+            let refused = looks.reload.judge(&scene.path, &text).expect_err("it is refused");
+            assert!(!format!("{refused:#}").contains("hooks"), "{refused:#}");
+        })
+        .await;
+    assert_eq!((config.schedule.to_string().as_str(), scene.counts()), ("@hourly", (0, 1, false)));
+}
+
+#[tokio::test]
+async fn a_signal_has_it_read_at_once() {
+    let scene = scene();
+    let config = scene
+        .meanwhile(async |looks| {
+            write(&scene.path, "schedule: 0 3 * * *\n");
+            looks.told().await;
+            assert_eq!(looks.reload.current.borrow().schedule.to_string(), "0 3 * * *");
+            // Twice the same is once.
+            looks.told().await;
+            looks.twice().await;
+        })
+        .await;
+    assert_eq!((config.schedule.to_string().as_str(), scene.counts()), ("0 3 * * *", (1, 0, true)));
+}
+
+/// As the kubelet does it: the file is a link to one in a folder that is a link that is swapped.
+#[tokio::test]
+async fn a_config_map_whose_link_is_swapped_twice_ends_at_the_last_one() {
+    let mut scene = scene();
+    let folder = scene.folder.path().to_owned();
+    for (name, body) in [("a", ""), ("b", "schedule: 0 3 * * *\n"), ("c", "schedule: 0 4 * * *\n")] {
+        fs::create_dir(folder.join(name)).expect("it is new");
+        write(&folder.join(name).join("config.yaml"), body);
+    }
+    let swap = |to: &str| {
+        symlink(to, folder.join("..new")).expect("it is new");
+        fs::rename(folder.join("..new"), folder.join("..data")).expect("it is there");
+    };
+    swap("a");
+    scene.path = folder.join("config.yaml");
+    symlink("..data/config.yaml", &scene.path).expect("it is new");
+    let config = scene
+        .meanwhile(async |looks| {
+            swap("b");
+            looks.look().await;
+            swap("c");
+            fs::remove_dir_all(folder.join("b")).expect("it is there");
+            looks.twice().await;
+        })
+        .await;
+    assert_eq!((config.schedule.to_string().as_str(), scene.counts()), ("0 4 * * *", (1, 0, true)));
+}
+
+#[tokio::test]
+async fn a_file_that_is_gone_or_a_folder_or_no_text_changes_nothing() {
+    let scene = scene();
+    let config = scene
+        .meanwhile(async |looks| {
+            fs::remove_file(&scene.path).expect("it is there");
+            looks.twice().await;
+            assert_eq!(scene.counts(), (0, 1, false));
+            fs::create_dir(&scene.path).expect("it is new");
+            looks.twice().await;
+            assert_eq!(scene.counts(), (0, 2, false));
+            looks.told().await;
+            assert_eq!(scene.counts(), (0, 3, false), "who asks is answered");
+            fs::remove_dir(&scene.path).expect("it is there");
+            fs::write(&scene.path, [0xff, 0xfe]).expect("it is writable");
+            looks.twice().await;
+            assert_eq!(scene.counts(), (0, 4, false));
+            write(&scene.path, "");
+            looks.twice().await;
+        })
+        .await;
+    assert_eq!((config.schedule.to_string().as_str(), scene.counts()), ("@hourly", (0, 4, true)));
+}
+
+#[tokio::test]
+async fn variables_and_flags_go_on_to_win_over_the_file() {
+    let mut scene = scene();
+    scene.overrides = [("schedule".to_owned(), "0 5 * * *".to_owned())].into();
+    let config = scene
+        .meanwhile(async |looks| {
+            write(&scene.path, "schedule: 0 3 * * *\ndrain: {timeout: 7m}\n");
+            looks.twice().await;
+        })
+        .await;
+    assert_eq!((config.schedule.to_string().as_str(), config.drain.timeout), ("0 5 * * *", Duration::from_mins(7)));
+}
