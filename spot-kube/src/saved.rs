@@ -1,21 +1,31 @@
 //! A view of files that `kubectl get … -o yaml|json` wrote, for looking at a cluster that can't be reached.
 
+mod item;
+mod list;
+
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use spot_core::view::{Change, Known, View};
 use spot_core::volume::VolumeChange;
 
+use self::item::{Item, Object, Wrong};
+use self::list::List;
 use crate::snapshot::doubt::{self, Doubt};
-use crate::snapshot::{self, Interner, Object};
+use crate::snapshot::{self, Interner};
 
 /// What helps against a file of which nothing can be made.
 pub const SAVE: &str = "save the objects with `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`";
 
-/// The most YAML nodes (maps, lists, texts) in a file: those of some 50,000 pods.
+/// How many items are decoded before they are looked at: what is decoded takes more room than what is kept.
+const AT_ONCE: usize = 4_096;
+
+/// The most YAML nodes (maps, lists, texts) in a document that is no long list: those of some 50,000 pods.
 const MOST_NODES: usize = 20_000_000;
 
 /// The most bytes of YAML text in a file.
@@ -90,7 +100,7 @@ pub fn read(files: &[SavedFile<'_>]) -> Result<Read, SavedError> {
         let several = documents.len() > 1;
         for (index, document) in documents.into_iter().enumerate() {
             let number = several.then_some(index + 1);
-            saved.document(Place { file: file.name, number, item: None }, document)?;
+            saved.document(Place { file: file.name, number, item: None }, &document)?;
         }
     }
     if !saved.has_nodes {
@@ -146,39 +156,31 @@ impl Place<'_> {
         SavedError::NotAnObject { file: self.file.to_owned(), place: self.to_string(), fault }
     }
 
-    fn unreadable(self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> SavedError {
+    fn unreadable(self, source: impl Into<Wrong>) -> SavedError {
         SavedError::Unreadable { file: self.file.to_owned(), place: self.to_string(), source: source.into() }
-    }
-
-    /// The object as the type that reads it.
-    fn typed<T: DeserializeOwned>(self, object: Value) -> Result<(Self, T), SavedError> {
-        match serde_json::from_value(object) {
-            Ok(typed) => Ok((self, typed)),
-            Err(error) => Err(self.unreadable(error)),
-        }
     }
 }
 
 impl Saved {
-    fn document(&mut self, place: Place<'_>, mut document: Value) -> Result<(), SavedError> {
-        let Some(kind) = document.get("kind").and_then(Value::as_str).map(str::to_owned) else {
-            return Err(place.not_an_object("it has no `kind`"));
-        };
-        let Some(of) = kind.strip_suffix("List") else { return self.object(place, &kind, document) };
-        self.know(of);
-        let items = match document.get_mut("items").map(Value::take) {
-            Some(Value::Array(items)) => items,
-            Some(Value::Null) => Vec::new(),
-            Some(_) | None => return Err(place.not_an_object("it is a list without `items`")),
-        };
-        for (index, item) in items.into_iter().enumerate() {
-            let place = Place { item: Some(index + 1), ..place };
-            // The items of a typed list may leave out what they are.
-            let kind = item.get("kind").and_then(Value::as_str).unwrap_or(of).to_owned();
-            if kind.is_empty() {
-                return Err(place.not_an_object("it has no `kind`"));
+    fn document(&mut self, place: Place<'_>, document: &Document<'_>) -> Result<(), SavedError> {
+        let Document { kind, object } = document;
+        let Some(kind) = kind else { return Err(place.not_an_object("it has no `kind`")) };
+        let items = match object {
+            Content::Object(object) => {
+                let (_, object) = object.decoded(kind);
+                return self.object(place, kind, object);
             }
-            self.object(place, &kind, item)?;
+            Content::List(items) => items,
+            Content::NoItems => return Err(place.not_an_object("it is a list without `items`")),
+        };
+        let of = kind.strip_suffix("List").unwrap_or_default();
+        self.know(of);
+        for (begun, some) in (0..).step_by(AT_ONCE).zip(items.chunks(AT_ONCE)) {
+            for (index, (kind, object)) in item::decoded(some, of).into_iter().enumerate() {
+                let place = Place { item: Some(begun + index + 1), ..place };
+                let Some(kind) = kind else { return Err(place.not_an_object("it has no `kind`")) };
+                self.object(place, &kind, object)?;
+            }
         }
         Ok(())
     }
@@ -195,46 +197,42 @@ impl Saved {
         }
     }
 
-    fn object(&mut self, place: Place<'_>, kind: &str, object: Value) -> Result<(), SavedError> {
+    fn object(&mut self, place: Place<'_>, kind: &str, object: Result<Object, Wrong>) -> Result<(), SavedError> {
         self.know(kind);
-        let change = match kind {
-            "Node" => {
-                let (place, object) = place.typed(object)?;
-                self.doubt(kind, &object, doubt::of_node(&object));
-                Change::Node(Arc::new(snapshot::node(object).map_err(|error| place.unreadable(error))?))
+        let wrong = |error| place.unreadable(error);
+        let change = match object.map_err(wrong)? {
+            Object::Node(object) => {
+                self.doubt(kind, &*object, doubt::of_node(&object));
+                Change::Node(Arc::new(snapshot::node(*object).map_err(|error| place.unreadable(error))?))
             }
-            "Pod" => {
-                let (place, object) = place.typed(object)?;
-                self.doubt(kind, &object, doubt::of_pod(&object));
-                let pod = snapshot::pod(object, &mut self.texts).map_err(|error| place.unreadable(error))?;
+            Object::Pod(object) => {
+                self.doubt(kind, &*object, doubt::of_pod(&object));
+                let pod = snapshot::pod(*object, &mut self.texts).map_err(|error| place.unreadable(error))?;
                 Change::Pod(Arc::new(pod))
             }
-            "PodDisruptionBudget" => {
-                let (place, object) = place.typed(object)?;
-                self.doubt(kind, &object, doubt::of_budget(&object));
-                Change::Budget(Arc::new(snapshot::budget(object).map_err(|error| place.unreadable(error))?))
+            Object::Budget(object) => {
+                self.doubt(kind, &*object, doubt::of_budget(&object));
+                Change::Budget(Arc::new(snapshot::budget(*object).map_err(|error| place.unreadable(error))?))
             }
-            "DaemonSet" => {
-                let (place, object) = place.typed(object)?;
+            Object::DaemonSet(object) => {
                 Change::DaemonSet(snapshot::daemon_set(&object).map_err(|error| place.unreadable(error))?)
             }
-            "PersistentVolumeClaim" => {
-                let (place, object) = place.typed(object)?;
-                let claim = snapshot::volume_claim(object, &mut self.texts).map_err(|error| place.unreadable(error))?;
+            Object::Claim(object) => {
+                let claim =
+                    snapshot::volume_claim(*object, &mut self.texts).map_err(|error| place.unreadable(error))?;
                 Change::Volume(VolumeChange::Claim(Arc::new(claim)))
             }
-            "PersistentVolume" => {
-                let (place, object) = place.typed(object)?;
-                let volume = snapshot::volume(object, &mut self.texts).map_err(|error| place.unreadable(error))?;
+            Object::Volume(object) => {
+                let volume = snapshot::volume(*object, &mut self.texts).map_err(|error| place.unreadable(error))?;
                 Change::Volume(VolumeChange::Volume(Arc::new(volume)))
             }
-            _ => return Ok(()),
+            Object::Other => return Ok(()),
         };
         self.changes.push(change);
         Ok(())
     }
 
-    fn doubt(&mut self, kind: &str, object: &impl Object, doubts: Vec<Doubt>) {
+    fn doubt(&mut self, kind: &str, object: &impl snapshot::Object, doubts: Vec<Doubt>) {
         let Some(metadata) = object.metadata() else { return };
         let title = metadata.title();
         let say =
@@ -243,21 +241,89 @@ impl Saved {
     }
 }
 
+/// A document, as far as it has been read.
+struct Document<'f> {
+    kind: Option<String>,
+    object: Content<'f>,
+}
+
+enum Content<'f> {
+    Object(Item<'f>),
+    List(Vec<Item<'f>>),
+    /// A list without items.
+    NoItems,
+}
+
+/// Of a document in JSON, what tells how to go on.
+#[derive(Deserialize)]
+struct Head<'f> {
+    #[serde(borrow)]
+    kind: Option<Cow<'f, str>>,
+    #[serde(borrow)]
+    items: Option<&'f RawValue>,
+}
+
+impl<'f> Document<'f> {
+    fn of_json(text: &'f RawValue) -> Result<Self, Wrong> {
+        let Ok(Head { kind: Some(kind), items }) = serde_json::from_str(text.get()) else {
+            return Ok(Self::of_tree(serde_json::from_str(text.get())?));
+        };
+        let kind = kind.into_owned();
+        let object = match items.map(|items| serde_json::from_str::<Option<Vec<&RawValue>>>(items.get())) {
+            _ if !kind.ends_with("List") => Content::Object(Item::Json(text)),
+            Some(Ok(items)) => Content::List(items.unwrap_or_default().into_iter().map(Item::Json).collect()),
+            Some(Err(_)) | None => Content::NoItems,
+        };
+        Ok(Self { kind: Some(kind), object })
+    }
+
+    fn of_tree(mut tree: Value) -> Self {
+        let kind = tree.get("kind").and_then(Value::as_str).map(str::to_owned);
+        if !kind.as_ref().is_some_and(|kind| kind.ends_with("List")) {
+            return Self { kind, object: Content::Object(Item::Tree(tree)) };
+        }
+        let object = match tree.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => Content::List(items.into_iter().map(Item::Tree).collect()),
+            Some(Value::Null) => Content::List(Vec::new()),
+            Some(_) | None => Content::NoItems,
+        };
+        Self { kind, object }
+    }
+}
+
 /// The documents of a file.
-fn documents(file: &SavedFile<'_>) -> Result<Vec<Value>, SavedError> {
+fn documents<'f>(file: &SavedFile<'f>) -> Result<Vec<Document<'f>>, SavedError> {
     let wrong = |source| SavedError::Syntax { file: file.name.to_owned(), source };
     if file.text.trim_start().starts_with(['{', '[']) {
-        let documents = serde_json::Deserializer::from_str(file.text).into_iter::<Value>();
-        return documents.collect::<Result<_, _>>().map_err(|error| wrong(error.into()));
+        let documents = serde_json::Deserializer::from_str(file.text).into_iter::<&RawValue>();
+        let documents = documents.map(|text| Document::of_json(text?));
+        return documents.collect::<Result<_, Wrong>>().map_err(wrong);
     }
-    // kubectl writes no anchors, so an alias can only be there to make a small file large.
-    let options = serde_saphyr::options! {
+    if let Some(List { frame, items }) = List::of(file.text)
+        && let Ok(frame) = tree(&frame)
+        && let Some(kind) = frame.get("kind").and_then(Value::as_str).filter(|kind| kind.ends_with("List"))
+    {
+        let object = Content::List(items.into_iter().map(Item::Yaml).collect());
+        return Ok(vec![Document { kind: Some(kind.to_owned()), object }]);
+    }
+    let trees: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(file.text, options()).map_err(|error| wrong(error.into()))?;
+    Ok(trees.into_iter().map(Document::of_tree).collect())
+}
+
+/// A document of YAML.
+fn tree(text: &str) -> Result<Value, Wrong> {
+    Ok(serde_saphyr::from_str_with_options(text, options())?)
+}
+
+/// kubectl writes no anchors, so an alias can only be there to make a small file large.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_nodes: MOST_NODES,
             max_events: 2 * MOST_NODES,
             max_total_scalar_bytes: MOST_BYTES,
             max_aliases: 0,
         },
-    };
-    serde_saphyr::from_multiple_with_options(file.text, options).map_err(|error| wrong(error.into()))
+    }
 }

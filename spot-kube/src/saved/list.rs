@@ -1,0 +1,161 @@
+//! The items of a list in YAML, as kubectl writes it, each by itself: a whole list of tens of thousands of pods as one
+//! tree would take gigabytes.
+//!
+//! ```text
+//! apiVersion: v1
+//! items:
+//! - apiVersion: v1        ◄─ an item begins with a dash in the first column
+//!   kind: Pod
+//!   …
+//! kind: List              ◄─ the list is over
+//! ```
+
+/// What is never read, by the section that it stands in: most of the text.
+const UNREAD: [(&str, &[&str]); 3] = [
+    ("metadata", &["managedFields"]),
+    ("spec", &["containers", "initContainers", "ephemeralContainers"]),
+    (
+        "status",
+        &[
+            "allocatable",
+            "capacity",
+            "containerStatuses",
+            "ephemeralContainerStatuses",
+            "images",
+            "initContainerStatuses",
+        ],
+    ),
+];
+
+/// A list whose items are told apart by the first column of their lines.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct List<'t> {
+    /// The document without its items.
+    pub(super) frame: String,
+    /// The text of each item, with its dash.
+    pub(super) items: Vec<&'t str>,
+}
+
+impl<'t> List<'t> {
+    /// The list that is the only document of a text, if it is laid out so.
+    pub(super) fn of(text: &'t str) -> Option<Self> {
+        const ITEMS: &str = "items:\n- ";
+        let body = text.strip_prefix("---\n").unwrap_or(text);
+        let start = if body.starts_with(ITEMS) { 0 } else { body.find("\nitems:\n- ")? + 1 };
+        let (head, rest) = body.split_at(start);
+        let rest = &rest["items:\n".len()..];
+        let mut items = Vec::new();
+        let (mut begun, mut at) = (0, 0);
+        for line in rest.split_inclusive('\n') {
+            let is_item = line.starts_with("- ");
+            if at > 0 && (is_item || !is_inside(line)) {
+                items.push(&rest[begun..at]);
+                begun = at;
+            }
+            if !is_item && !is_inside(line) {
+                break;
+            }
+            at += line.len();
+        }
+        let tail = &rest[at..];
+        if tail.is_empty() && begun < at {
+            items.push(&rest[begun..at]);
+        }
+        let is_document = |text: &str| !text.lines().any(|line| line.starts_with("---") || line.starts_with("..."));
+        (is_document(head) && is_document(tail)).then(|| Self { frame: format!("{head}items: []\n{tail}"), items })
+    }
+}
+
+/// Whether a line goes on with an item.
+fn is_inside(line: &str) -> bool {
+    line.starts_with([' ', '\n', '\r', '#'])
+}
+
+/// An item as a document of its own, without what is never read.
+pub(super) fn document(item: &str) -> String {
+    let mut kept = String::with_capacity(item.len() / 2);
+    let mut section = "";
+    let mut is_skipping = false;
+    for (number, line) in item.split_inclusive('\n').enumerate() {
+        if number == 0 {
+            kept.push_str("  ");
+            kept.push_str(line.strip_prefix("- ").unwrap_or(line));
+            continue;
+        }
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        let is_blank = line.trim().is_empty();
+        if is_skipping && (is_blank || indent > 4 || (indent == 4 && line[4..].starts_with('-'))) {
+            continue;
+        }
+        is_skipping = false;
+        let key = line[indent..].split(':').next().unwrap_or_default();
+        if indent == 2 && !is_blank {
+            section = key;
+        }
+        if indent == 4 && UNREAD.iter().any(|(of, keys)| *of == section && keys.contains(&key)) {
+            is_skipping = true;
+            continue;
+        }
+        kept.push_str(line);
+    }
+    kept
+}
+
+/// The word behind `kind:` of an item, where it stands on a line of its own.
+pub(super) fn kind(item: &str) -> Option<&str> {
+    let mut lines = item.lines().map(|line| line.strip_prefix("- ").or_else(|| line.strip_prefix("  ")));
+    let value = lines.find_map(|line| line?.strip_prefix("kind: "))?;
+    Some(value.trim().trim_matches(['"', '\'']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: &str = "- apiVersion: v1\n  kind: Pod\n  metadata:\n    managedFields:\n    - manager: a\n      fields:\n        b: {}\n    \
+                       name: web\n  spec:\n    containers:\n    - name: a\n      args:\n      - |\n        status:\n          phase: Failed\n\n    \
+                       nodeName: node\n  status:\n    containerStatuses:\n    - ready: true\n    phase: Running\n";
+
+    #[test]
+    fn a_list_is_told_apart_into_its_items_and_what_is_around_them() {
+        let text = format!(
+            "apiVersion: v1\nitems:\n{POD}- kind: Node\n  metadata:\n    name: node\nkind: List\nmetadata: {{}}\n"
+        );
+        let list = List::of(&text).expect("it is one");
+        assert_eq!(list.frame, "apiVersion: v1\nitems: []\nkind: List\nmetadata: {}\n");
+        assert_eq!(list.items, [POD, "- kind: Node\n  metadata:\n    name: node\n"]);
+        assert_eq!(list.items.iter().map(|item| kind(item)).collect::<Vec<_>>(), [Some("Pod"), Some("Node")]);
+    }
+
+    #[test]
+    fn items_may_come_last_and_first() {
+        for (text, frame) in [
+            ("kind: List\nitems:\n- kind: Node\n- kind: Pod\n", "kind: List\nitems: []\n"),
+            ("---\nitems:\n- kind: Node\n- kind: Pod\nkind: List\n", "items: []\nkind: List\n"),
+        ] {
+            let list = List::of(text).expect("it is one");
+            assert_eq!((list.frame.as_str(), list.items.len()), (frame, 2), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_laid_out_in_another_way_is_left_to_others() {
+        for text in [
+            "kind: Node\n",
+            "kind: List\nitems: []\n",
+            "kind: List\nitems:\n  - kind: Node\n",
+            "kind: List\nitems:\n- kind: Node\n---\nkind: Pod\n",
+            "kind: Pod\n---\nkind: List\nitems:\n- kind: Node\n",
+            "",
+        ] {
+            assert_eq!(List::of(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_document_has_all_that_is_read_and_nothing_of_what_is_not() {
+        let expected = "  apiVersion: v1\n  kind: Pod\n  metadata:\n    name: web\n  spec:\n    nodeName: node\n  status:\n    \
+                        phase: Running\n";
+        assert_eq!(document(POD), expected);
+    }
+}
