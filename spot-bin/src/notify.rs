@@ -27,6 +27,7 @@ use self::message::Message;
 use self::template::Template;
 use crate::config::Notifications;
 use crate::exit::Fault;
+use crate::feature::Feature;
 use crate::metrics::{Metrics, Told};
 
 /// Messages that wait. More are dropped and counted: what happened is in log and Events as well.
@@ -43,7 +44,11 @@ pub struct Notifier {
     audience: Audience,
     queue: mpsc::Sender<Message>,
     metrics: Metrics,
+    saved: Saved,
 }
+
+/// How much less an hour of the nodes that the last run retired costs on spot.
+pub type Saved = Box<dyn Fn() -> f64 + Send + Sync>;
 
 /// Sends what the notifier queued.
 #[derive(Debug)]
@@ -70,11 +75,15 @@ pub struct Listener {
 ///
 /// # Errors
 /// As [`Listener::of`].
-pub fn notifier(config: &Notifications, metrics: &Metrics) -> Result<(Notifier, Worker, Audience), Fault> {
+pub fn notifier(
+    config: &Notifications,
+    metrics: &Metrics,
+    saved: Saved,
+) -> Result<(Notifier, Worker, Audience), Fault> {
     let listener = Listener::of(config).map_err(Fault::usage)?;
     let audience = Audience(Arc::new(Mutex::new(listener.map(Arc::new))));
     let (sender, queue) = mpsc::channel(WAITING);
-    let notifier = Notifier { audience: audience.clone(), queue: sender, metrics: metrics.clone() };
+    let notifier = Notifier { audience: audience.clone(), queue: sender, metrics: metrics.clone(), saved };
     let worker = Worker { audience: audience.clone(), queue, metrics: metrics.clone() };
     Ok((notifier, worker, audience))
 }
@@ -113,14 +122,24 @@ impl Audience {
     }
 }
 
-impl Observer for Notifier {
-    fn observe(&self, at: Timestamp, event: &Progress) {
-        if let Some(message) = Message::of(at, event)
-            && self.audience.now().is_some()
-            && self.queue.try_send(message).is_err()
-        {
+impl Notifier {
+    /// Tells that the process goes on without this part.
+    pub fn without(&self, at: Timestamp, feature: Feature, why: String) {
+        self.queue(Message::without(at, feature, why));
+    }
+
+    fn queue(&self, message: Message) {
+        if self.audience.now().is_some() && self.queue.try_send(message).is_err() {
             self.metrics.notified(Told::Dropped);
             debug!("a notification was dropped: too many wait");
+        }
+    }
+}
+
+impl Observer for Notifier {
+    fn observe(&self, at: Timestamp, event: &Progress) {
+        if let Some(message) = Message::of(at, event, &self.saved) {
+            self.queue(message);
         }
     }
 }

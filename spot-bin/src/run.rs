@@ -28,7 +28,7 @@ use crate::leadership::{self, Election};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::notices::Notices;
-use crate::notify;
+use crate::notify::{self, Audience};
 use crate::observers::Observers;
 use crate::provider::Provider;
 use crate::reload::{self, Reload};
@@ -98,8 +98,11 @@ impl Work<'_> {
             .and(Arc::clone(&ledger) as Arc<dyn Observer>)
             .and(Arc::new(readiness.clone()));
         let mut beside = Beside::default();
-        let (notifier, worker, audience) = notify::notifier(&self.config.notifications, &metrics)?;
-        observers = observers.and(Arc::new(notifier));
+        let saved = Arc::clone(&ledger);
+        let saved: notify::Saved = Box::new(move || saved.saved_by_run());
+        let (notifier, worker, audience) = notify::notifier(&self.config.notifications, &metrics, saved)?;
+        let notifier = Arc::new(notifier);
+        observers = observers.and(Arc::clone(&notifier) as Arc<dyn Observer>);
         beside.notifications = Some(tokio::spawn(worker.run()));
         // Before anything is waited for: an API server that is slow to come must not look like a process that hangs.
         if !self.args.once {
@@ -109,16 +112,7 @@ impl Work<'_> {
             beside.server = Some(tokio::spawn(server.run(stop.clone())));
         }
         let hang_up = (!self.args.once).then(reload::hang_up).transpose()?;
-        let reload = Reload {
-            path: self.args.config.config.as_deref(),
-            environment: self.environment,
-            overrides: self.overrides,
-            metrics: &metrics,
-            ledger: &ledger,
-            lines: self.lines,
-            audience: &audience,
-            current: watch::Sender::new(Arc::new(self.config.clone())),
-        };
+        let reload = self.reload(&metrics, &ledger, &audience);
         let in_force = reload.current.subscribe();
         let missing = tokio::select! {
             answered = self.preflight(&connection, &provider, stop) => answered?,
@@ -126,7 +120,7 @@ impl Work<'_> {
         };
         let Some(missing) = missing else {
             // The sender of messages ends with its last observer.
-            drop(observers);
+            drop((observers, notifier));
             beside.end().await;
             return Ok(Exit::Orderly);
         };
@@ -168,7 +162,8 @@ impl Work<'_> {
                 leadership: lead.leadership(),
             };
             let (own, metrics, provider) = (&own, &metrics, &provider);
-            let work = Led { work: self, in_force, own, metrics, ports, provider, missing: &missing, stop };
+            let (missing, notifier) = (&missing, &*notifier);
+            let work = Led { work: self, in_force, own, metrics, notifier, ports, provider, missing, stop };
             let ended = Box::pin(work.everything(notices)).await;
             metrics.leads(false);
             let lost = lead.end().await?;
@@ -179,13 +174,27 @@ impl Work<'_> {
             died = beside.first_to_die(stop) => Err(Fault::failed(died)),
             never = reload.run(hang_up) => match never {},
         };
-        drop(observer);
+        drop((observer, notifier));
         if ended.as_ref().is_err_and(|fault| fault.exit == Exit::LeadershipLost) {
             beside.fall_silent();
         }
         stop.set();
         beside.end().await;
         ended
+    }
+
+    /// What follows the file.
+    fn reload<'r>(&'r self, metrics: &'r Metrics, ledger: &'r Ledger, audience: &'r Audience) -> Reload<'r> {
+        Reload {
+            path: self.args.config.config.as_deref(),
+            environment: self.environment,
+            overrides: self.overrides,
+            metrics,
+            ledger,
+            lines: self.lines,
+            audience,
+            current: watch::Sender::new(Arc::new(self.config.clone())),
+        }
     }
 
     /// The publisher of Events.

@@ -73,6 +73,12 @@ impl Ledger {
         (book.prices, book.asked) = (prices, None);
     }
 
+    /// How much less an hour of the nodes that the last run retired costs on spot, as far as that is known.
+    #[must_use]
+    pub fn saved_by_run(&self) -> f64 {
+        lock(&self.book).saved
+    }
+
     /// Takes down what these nodes cost.
     fn take_down(&self, nodes: &[Arc<NodeSnapshot>], facts: &CloudFacts) {
         let mut book = lock(&self.book);

@@ -1,10 +1,15 @@
 //! What is told.
 
+use std::fmt::Write as _;
+
 use jiff::Timestamp;
 use serde::Serialize;
 use spot_core::error::ErrorClass;
 use spot_core::interruption::{NoticeKind, Told};
 use spot_core::progress::{Outcome, Progress, Report, Step};
+
+use crate::cost::{Dollars, dollars};
+use crate::feature::Feature;
 
 /// What a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -24,10 +29,12 @@ pub(super) enum Kind {
     Emptied,
     /// It was not.
     NotEmptied,
+    /// The process goes on without something that its configuration asks for.
+    FeatureDisabled,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::NodeClaimed,
         Self::NodeReleased,
         Self::RunEnded,
@@ -35,6 +42,7 @@ impl Kind {
         Self::Interrupted,
         Self::Emptied,
         Self::NotEmptied,
+        Self::FeatureDisabled,
     ];
 
     pub(super) const fn as_str(self) -> &'static str {
@@ -46,6 +54,7 @@ impl Kind {
             Self::Interrupted => "interrupted",
             Self::Emptied => "emptied",
             Self::NotEmptied => "not_emptied",
+            Self::FeatureDisabled => "feature_disabled",
         }
     }
 }
@@ -62,6 +71,8 @@ pub(super) struct Message {
     pub(super) node: Option<String>,
     pub(super) why: Option<String>,
     pub(super) outcome: Option<&'static str>,
+    /// Dollars that the retired nodes cost less a month on spot, as far as prices are known.
+    pub(super) saves_a_month: Option<f64>,
     pub(super) retired: Vec<String>,
     pub(super) failed: Vec<Failed>,
 }
@@ -74,8 +85,14 @@ pub(super) struct Failed {
 }
 
 impl Message {
-    /// What is worth telling of this.
-    pub(super) fn of(at: Timestamp, event: &Progress) -> Option<Self> {
+    /// That this part does nothing, and why.
+    pub(super) fn without(at: Timestamp, feature: Feature, why: String) -> Self {
+        let text = format!("disabled: {}, which is refused what it needs: {why}", feature.as_str());
+        Self { is_warning: true, why: Some(why), ..Self::new(Kind::FeatureDisabled, at, text) }
+    }
+
+    /// What is worth telling of this; `saved` is asked for what the nodes of a run cost less an hour on spot.
+    pub(super) fn of(at: Timestamp, event: &Progress, saved: impl Fn() -> f64) -> Option<Self> {
         match event {
             Progress::StepDone { node, step: Step::Claim, took: _ } => {
                 let text = format!("node {node} is being retired: its pods are moved");
@@ -86,7 +103,7 @@ impl Message {
                 let (node, why) = (Some(node.to_string()), Some(why.clone()));
                 Some(Self { is_warning: true, node, why, ..Self::new(Kind::NodeReleased, at, text) })
             }
-            Progress::RunEnded { report } => Self::of_run(at, report),
+            Progress::RunEnded { report } => Self::of_run(at, report, saved()),
             // Without the lead another process goes on.
             Progress::RunFailed { class, why } if *class != ErrorClass::NotLeader => {
                 let text = format!("a run failed: {why}");
@@ -117,7 +134,7 @@ impl Message {
     }
 
     /// Runs in which nothing happened are many.
-    fn of_run(at: Timestamp, report: &Report) -> Option<Self> {
+    fn of_run(at: Timestamp, report: &Report, saved: f64) -> Option<Self> {
         let is_told = match report.outcome {
             Outcome::SpotExhausted(_) | Outcome::NotSettled(_) => true,
             Outcome::AllSpot
@@ -128,10 +145,18 @@ impl Message {
         };
         let outcome = report.outcome.kind().as_str();
         let (retired, failed) = (report.retired.len(), report.failed.len());
-        let text = format!("a run ended ({outcome}): {retired} nodes retired, {failed} failed");
+        let mut text = format!("a run ended ({outcome}): {} retired, {failed} failed", nodes(retired));
+        if let Some((node, why)) = report.failed.first() {
+            let _infallible = write!(text, "; node {node}: {why}");
+        }
+        let month = (saved > 0.0).then(|| Dollars::monthly(saved).0);
+        if let Some(month) = month {
+            let _infallible = write!(text, "; saves {} a month", dollars(month));
+        }
         is_told.then(|| Self {
             is_warning: failed > 0 || matches!(report.outcome, Outcome::SpotExhausted(_) | Outcome::NotSettled(_)),
             outcome: Some(outcome),
+            saves_a_month: month,
             retired: report.retired.iter().map(ToString::to_string).collect(),
             failed: report
                 .failed
@@ -174,6 +199,7 @@ impl Message {
             node: Some("node".to_owned()),
             why: Some("why".to_owned()),
             outcome: Some("all_spot"),
+            saves_a_month: Some(1234.5),
             retired: vec!["a".to_owned(), "b".to_owned()],
             failed: vec![Failed { node: "c".to_owned(), why: "why".to_owned() }],
             ..message
@@ -190,10 +216,15 @@ impl Message {
             node: None,
             why: None,
             outcome: None,
+            saves_a_month: None,
             retired: Vec::new(),
             failed: Vec::new(),
         }
     }
+}
+
+fn nodes(count: usize) -> String {
+    if count == 1 { "1 node".to_owned() } else { format!("{count} nodes") }
 }
 
 const fn announced(kind: NoticeKind) -> &'static str {

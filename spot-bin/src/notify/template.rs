@@ -64,6 +64,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::notify::message::Kind;
 
     fn made(source: &str) -> Vec<Value> {
         let template = Template::parse(source.to_owned()).unwrap_or_else(|error| panic!("{error:#}"));
@@ -75,21 +76,20 @@ mod tests {
     fn a_chat_is_told_one_sentence_whatever_is_in_it() {
         let made = made(CHAT);
         assert_eq!(made[0], json!({"text": "text"}));
-        assert_eq!(made[7], json!({"text": "&lt;!text&gt; &amp; \"quotes\", a \\ and\na line"}));
+        assert_eq!(made[Kind::ALL.len()], json!({"text": "&lt;!text&gt; &amp; \"quotes\", a \\ and\na line"}));
     }
 
     #[test]
     fn a_template_has_every_variable_as_json() {
         let source = r#"{"k": {{ kind }}, "w": {{ is_warning }}, "at": {{ at }}, "n": {{ node }}, "y": {{ why }},
-            "o": {{ outcome }}, "r": {{ retired }}, "f": {{ failed }}{% if node %}, "has": true{% endif %}}"#;
+            "o": {{ outcome }}, "s": {{ saves_a_month }}, "r": {{ retired }}, "f": {{ failed }}{% if node %}, "has": true{% endif %}}"#;
         let made = made(source);
         let bare = json!({"k": "node_claimed", "w": false, "at": "1970-01-01T00:00:00Z", "n": null, "y": null, "o": null,
-            "r": [], "f": []});
+            "s": null, "r": [], "f": []});
         assert_eq!(made[0], bare);
-        assert_eq!(
-            (&made[9]["k"], &made[9]["r"], &made[9]["has"]),
-            (&json!("run_ended"), &json!(["a", "b"]), &json!(true))
-        );
+        let full = &made[Kind::ALL.len() + 2];
+        assert_eq!((&full["k"], &full["r"]), (&json!("run_ended"), &json!(["a", "b"])));
+        assert_eq!((&full["s"], &full["has"]), (&json!(1234.5), &json!(true)));
     }
 
     #[rstest]

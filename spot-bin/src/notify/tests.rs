@@ -69,7 +69,8 @@ fn scene(url: &str) -> Scene {
     std::fs::write(folder.path().join("url"), format!("{url}\n")).expect("it is writable");
     let config = Notifications { webhook_url_file: Some(folder.path().join("url")), template_file: None };
     let metrics = Metrics::new().expect("names are distinct");
-    let (notifier, worker, audience) = notifier(&config, &metrics).unwrap_or_else(|fault| panic!("{:#}", fault.error));
+    let (notifier, worker, audience) =
+        notifier(&config, &metrics, Box::new(|| 1.0)).unwrap_or_else(|fault| panic!("{:#}", fault.error));
     Scene { notifier, worker, audience, metrics, folder }
 }
 
@@ -105,6 +106,7 @@ async fn begin_failure_and_end_of_a_retirement_are_told_in_order_and_idle_runs_a
     for event in &events {
         notifier.observe(Timestamp::UNIX_EPOCH, event);
     }
+    notifier.without(Timestamp::UNIX_EPOCH, Feature::Interruption, "no right".to_owned());
     drop(notifier);
     worker.run().await;
     let said: Vec<_> =
@@ -112,14 +114,15 @@ async fn begin_failure_and_end_of_a_retirement_are_told_in_order_and_idle_runs_a
     let expected = [
         "node node-1 is being retired",
         "because its drain failed: a budget \"web\"",
-        "a run ended (all_spot): 1 nodes retired, 0 failed",
+        "a run ended (all_spot): 1 node retired, 0 failed; saves $730 a month",
         "a run ended (spot_exhausted)",
         "a run failed: no answer",
         "a spot machine is taken back: node node-1",
+        "disabled: interruption, which is refused what it needs: no right",
     ];
     assert_eq!(said.len(), expected.len(), "{said:?}");
     assert!(said.iter().zip(expected).all(|(said, part)| said.contains(part)), "{said:?}");
-    assert_eq!((count(&metrics, "sent"), count(&metrics, "failed")), ("6".to_owned(), "0".to_owned()));
+    assert_eq!((count(&metrics, "sent"), count(&metrics, "failed")), ("7".to_owned(), "0".to_owned()));
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ fn scene() -> Scene {
     let ledger = Ledger::new(Provider::node_object(&config, &clock), prices, clock, metrics.clone());
     let (lines, kept) = Lines::unheard();
     let nobody = Notifications { webhook_url_file: None, template_file: None };
-    let (_, _, audience) = notify::notifier(&nobody, &metrics).expect("nobody is told");
+    let (_, _, audience) = notify::notifier(&nobody, &metrics, Box::new(|| 0.0)).expect("nobody is told");
     let (overrides, environment) = (BTreeMap::new(), Environment::default());
     Scene { folder, path, metrics, ledger, lines, audience, _kept: Box::new(kept), overrides, environment }
 }

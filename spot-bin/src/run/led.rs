@@ -23,6 +23,7 @@ use crate::exit::{Exit, Fault};
 use crate::feature::Feature;
 use crate::metrics::Metrics;
 use crate::notices::Notices;
+use crate::notify::Notifier;
 use crate::provider::Provider;
 use crate::rights::Missing;
 use crate::settings::{self, Own};
@@ -36,6 +37,7 @@ pub(super) struct Led<'a> {
     pub(super) in_force: watch::Receiver<Arc<Config>>,
     pub(super) own: &'a Own,
     pub(super) metrics: &'a Metrics,
+    pub(super) notifier: &'a Notifier,
     pub(super) ports: Ports,
     pub(super) provider: &'a Provider,
     pub(super) missing: &'a Missing,
@@ -144,6 +146,7 @@ impl Led<'_> {
             "disabled: it is refused what it needs"
         );
         self.metrics.goes_without(feature);
+        self.notifier.without(self.ports.clock.now(), feature, format!("{:#}", fault.error));
         Ended::Refused(fault)
     }
 }

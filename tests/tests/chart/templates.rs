@@ -90,6 +90,10 @@ fn pods_are_replaced_for_a_key_that_needs_a_new_process_and_for_no_other() {
         json!({"server": {"address": "0.0.0.0:8081"}}),
         json!({"interruption": {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/1/q"}}),
         json!({"log": {"format": "json"}}),
+        json!({"dryRun": true}),
+        json!({"loadBalancer": {"drain": "5s"}}),
+        json!({"selection": {"unlabelledNodes": "on-demand"}}),
+        json!({"shutdown": {"gracePeriod": "31s"}}),
     ] {
         assert_ne!(pod(fixed.clone()), as_it_is, "{fixed}");
     }
