@@ -137,6 +137,17 @@ impl Migrator {
         Self { configuration: path, ..self.clone() }
     }
 
+    /// Merges other values into its configuration file, which a running one goes by too.
+    ///
+    /// # Panics
+    /// If the file can't be replaced.
+    pub fn rewrite(&self, changes: Value) {
+        let text = std::fs::read(&self.configuration).expect("it was written");
+        let mut configuration = serde_json::from_slice(&text).expect("ours are JSON");
+        merge(&mut configuration, changes);
+        std::fs::write(&self.configuration, format!("{configuration:#}")).expect("the folder is writable");
+    }
+
     /// Runs `spot-migrator check` to its end.
     ///
     /// # Panics

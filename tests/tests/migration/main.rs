@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "clippy's allowance for tests does not reach their helper functions")]
 
+mod changed_while_it_runs;
 mod check_tells_what_is_around;
 mod everything_moves_to_spot;
 mod killed_in_mid_drain;
