@@ -78,7 +78,9 @@ fn rb_61_every_series_is_there_at_0_before_anything_happens_and_says_what_it_is(
     let series = series(&metrics);
     for (name, value) in &series {
         assert!(typed.contains(family(name)), "{name} has no TYPE");
-        assert!(value == "0" || name.starts_with("spot_migrator_build_info{"), "{name} is {value}");
+        let is_one =
+            name.starts_with("spot_migrator_build_info{") || name == "spot_migrator_config_last_reload_successful";
+        assert_eq!(value, if is_one { "1" } else { "0" }, "{name}");
     }
     let families: BTreeSet<_> = series.keys().map(|name| family(name)).collect();
     for name in [
