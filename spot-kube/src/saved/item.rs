@@ -78,7 +78,7 @@ impl Item<'_> {
     fn typed<T: DeserializeOwned>(&self) -> Result<Box<T>, Wrong> {
         Ok(Box::new(match self {
             Self::Json(text) => serde_json::from_str(text.get())?,
-            Self::Yaml(text) => serde_json::from_value(super::tree(&list::document(text))?)?,
+            Self::Yaml(text) => serde_saphyr::from_str_with_options(&list::document(text), super::options())?,
             Self::Tree(tree) => T::deserialize(tree)?,
         }))
     }
