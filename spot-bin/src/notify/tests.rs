@@ -224,3 +224,47 @@ async fn another_listener_is_told_from_then_on_and_nobody_once_there_is_none() {
     assert!(sent + dropped.parse::<usize>().expect("a number") == 1, "{sent} {dropped}");
     assert_eq!(old.sent().await.len(), 0);
 }
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_secret_part_of_the_address_is_in_no_line_of_any_level_and_in_no_metric() {
+    let webhook = Webhook::default();
+    let Scene { notifier, worker, metrics, folder, audience: _ } = scene(&webhook.listen().await);
+    webhook.answers(vec![(200, vec![]), (404, vec![])]).await;
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let everything = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
+    let _guard = tracing::subscriber::set_default(everything.with_writer(move || writer.clone()).finish());
+    let worker = tokio::spawn(worker.run());
+    let file = folder.path().join("url");
+    let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port is free").local_addr().expect("it is bound");
+    for (at, done) in [1, 2].into_iter().enumerate() {
+        notifier.observe(Timestamp::UNIX_EPOCH, &failed_run());
+        while webhook.sent().await.len() < done {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(webhook.sent().await.len(), at + 1);
+    }
+    // What can't be read, and what is no address, is told of without its text, too.
+    std::fs::write(&file, format!("ftp://{closed}/s3cret")).expect("it is writable");
+    notifier.observe(Timestamp::UNIX_EPOCH, &failed_run());
+    drop(notifier);
+    worker.await.expect("it ends");
+    let logged = String::from_utf8(lines.0.lock().expect("nobody panicked").clone()).expect("it is text");
+    assert!(logged.contains("it answered 404") && logged.contains("no URL of https"), "{logged}");
+    assert!(!logged.contains("s3cret") && !metrics.text().expect("it is text").contains("s3cret"), "{logged}");
+}

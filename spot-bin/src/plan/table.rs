@@ -103,12 +103,21 @@ fn line_of(text: &mut String, line: &str) {
     let _written = writeln!(text, "{line}");
 }
 
-/// The first reason; all of them stand below, or in the other formats.
+/// The only reason, or how many there are of each kind: all of them stand below, or in the other formats.
 fn reason(row: &Row) -> String {
     match &row.reasons[..] {
         [] => "-".to_owned(),
         [only] => only.detail.clone(),
-        [first, more @ ..] => format!("{} (and {} more)", first.detail, more.len()),
+        several => {
+            let mut kinds: Vec<(&str, usize)> = Vec::new();
+            for because in several {
+                match kinds.iter_mut().find(|(kind, _)| *kind == because.kind) {
+                    Some((_, count)) => *count += 1,
+                    None => kinds.push((because.kind, 1)),
+                }
+            }
+            kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ")
+        }
     }
 }
 
@@ -158,7 +167,7 @@ fn costs(text: &mut String, bill: &Bill) {
             on_demand.to_string(),
             spot.to_string(),
             known(is_priced, monthly.0),
-            known(is_priced && is_compared, monthly.0 - saving.0),
+            known(is_priced && (is_compared || *on_demand == 0), monthly.0 - saving.0),
             known(is_compared, saving.0),
         ]);
     }
