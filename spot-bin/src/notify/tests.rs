@@ -251,16 +251,14 @@ async fn the_secret_part_of_the_address_is_in_no_line_of_any_level_and_in_no_met
     let _guard = tracing::subscriber::set_default(everything.with_writer(move || writer.clone()).finish());
     let worker = tokio::spawn(worker.run());
     let file = folder.path().join("url");
-    let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port is free").local_addr().expect("it is bound");
-    for (at, done) in [1, 2].into_iter().enumerate() {
+    for messages in [1, 2] {
         notifier.observe(Timestamp::UNIX_EPOCH, &failed_run());
-        while webhook.sent().await.len() < done {
+        while webhook.sent().await.len() < messages {
             tokio::task::yield_now().await;
         }
-        assert_eq!(webhook.sent().await.len(), at + 1);
     }
-    // What can't be read, and what is no address, is told of without its text, too.
-    std::fs::write(&file, format!("ftp://{closed}/s3cret")).expect("it is writable");
+    // What is no address is told of without its text, too.
+    std::fs::write(&file, "ftp://hooks.example.org/s3cret").expect("it is writable");
     notifier.observe(Timestamp::UNIX_EPOCH, &failed_run());
     drop(notifier);
     worker.await.expect("it ends");
