@@ -286,6 +286,8 @@ fn answered(subject: Subject, answer: &Answer) -> Finding {
 fn text(findings: &[Finding]) -> String {
     let mut text = String::new();
     for Finding { subject, verdict, detail, remedy } in findings {
+        // Names are others' text: no line break of theirs makes a line of ours.
+        let detail = detail.replace(char::is_control, " ");
         // Writing into a String has no way to fail.
         let _written = writeln!(text, "{:<8} {:<14} {detail}", verdict.as_str(), subject.as_str());
         if let Some(remedy) = remedy {
@@ -351,6 +353,14 @@ mod tests {
         advice   rights         `create events` is missing
                                 → grant it, or go without Kubernetes Events
         ");
+    }
+
+    #[test]
+    fn a_name_that_holds_a_line_break_makes_no_line_of_its_own() {
+        let forged =
+            [Finding::advice(Subject::Lease, "held by a\nok       rights         none is missing\u{1b}[2K", "look")];
+        assert_eq!(text(&forged).lines().count(), 2, "{}", text(&forged));
+        assert!(!text(&forged).contains('\u{1b}'));
     }
 
     #[test]

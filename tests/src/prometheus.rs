@@ -67,8 +67,12 @@ impl Prometheus {
             .arg(format!("--web.listen-address={address}"));
         let process = Process::start("prometheus", &mut command, folder.path());
         let prometheus = Self { process, address, _folder: folder };
-        let started = || async { TcpStream::connect(&prometheus.address).map_err(|error| error.to_string()) };
-        drop(until("Prometheus to listen", PATIENCE, started).await);
+        // It listens before it can answer.
+        let ready = || async {
+            let answer = prometheus.get("/-/ready").map_err(|error| error.to_string())?;
+            if answer.contains("is Ready") { Ok(()) } else { Err(answer) }
+        };
+        until("Prometheus to be ready", PATIENCE, ready).await;
         prometheus
     }
 

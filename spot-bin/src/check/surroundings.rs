@@ -13,7 +13,7 @@ use kube::client::Body;
 use kube::{Api, Client, ResourceExt as _};
 use spot_core::error::chain;
 use spot_core::memory::Memory;
-use spot_core::ports::Cluster as _;
+use spot_core::ports::{Clock, Cluster as _};
 use tokio::time::timeout;
 
 use super::{Finding, Subject};
@@ -43,7 +43,7 @@ pub(super) async fn findings(connection: &Connection, election: &LeaderElection)
     let by = connection.clock.instant() + ASKING;
     let (version, clock, lease, memory, autoscalers) = tokio::join!(
         answered(client.apiserver_version()),
-        answered(the_time(client)),
+        answered(the_times(client, connection.clock.as_ref())),
         async {
             let namespace = namespace.filter(|_| election.enabled)?;
             let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
@@ -57,7 +57,14 @@ pub(super) async fn findings(connection: &Connection, election: &LeaderElection)
         Ok(info) => self::version(&info.git_version, &info.minor),
         Err(error) => Finding::advice(Subject::Cluster, format!("its version is not known: {error}"), "try again"),
     }];
-    findings.extend(clock.ok().flatten().map(|theirs| skew(now, theirs, election)));
+    match clock {
+        Ok(Some((ours, theirs))) => findings.push(skew(ours, theirs, election)),
+        Ok(None) => {}
+        Err(error) => {
+            let detail = format!("the API server's clock is not known: {error}");
+            findings.push(Finding::advice(Subject::Clock, detail, "try again"));
+        }
+    }
     // That the right is missing is told with the others.
     if let Some(Ok(found)) = lease {
         findings.push(self::lease(found.as_ref(), election, now));
@@ -84,12 +91,13 @@ async fn answered<T>(asked: impl Future<Output = Result<T, kube::Error>>) -> Res
     }
 }
 
-/// What time it is by the API server, if it says so.
-async fn the_time(client: &Client) -> Result<Option<Timestamp>, kube::Error> {
+/// What time it is here and by the API server, if that says so, as its answer comes.
+async fn the_times(client: &Client, clock: &dyn Clock) -> Result<Option<(Timestamp, Timestamp)>, kube::Error> {
     let request = http::Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
     let response = client.send(request).await?;
+    let ours = clock.now();
     let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
-    Ok(date.and_then(|date| rfc2822::parse(date).ok()).map(|date| date.timestamp()))
+    Ok(date.and_then(|date| rfc2822::parse(date).ok()).map(|date| (ours, date.timestamp())))
 }
 
 /// The cluster-autoscalers that may be seen; none where that is not allowed.
@@ -169,7 +177,8 @@ fn autoscaler(deployment: &Deployment) -> Finding {
     let containers = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
     let words = containers.iter().flat_map(|container| container.command.iter().chain(&container.args).flatten());
     match expander(words.map(String::as_str)) {
-        Some(expander) if expander.split(',').any(|one| ["priority", "price", "grpc"].contains(&one)) => {
+        // The others only choose among what the first one leaves.
+        Some(expander) if expander.split(',').take(1).any(|one| ["priority", "price", "grpc"].contains(&one)) => {
             Finding::ok(Subject::Autoscaler, format!("{name} chooses groups by `--expander={expander}`"))
         }
         found => Finding::advice(
@@ -276,6 +285,7 @@ mod tests {
     #[case::by_priority(&["./cluster-autoscaler", "--expander=priority"], Verdict::Ok)]
     #[case::in_two_words(&["--expander", "priority"], Verdict::Ok)]
     #[case::first_of_several(&["--expander=priority,least-waste"], Verdict::Ok)]
+    #[case::last_of_several(&["--expander=least-waste,priority"], Verdict::Advice)]
     #[case::the_last_counts(&["--expander=priority", "--expander=random"], Verdict::Advice)]
     #[case::by_waste(&["--expander=least-waste"], Verdict::Advice)]
     #[case::by_default(&["./cluster-autoscaler"], Verdict::Advice)]
