@@ -179,14 +179,18 @@ impl Sum {
             Some(hourly) => self.monthly.0 += hourly * HOURS,
             None => self.unpriced += 1,
         }
-        // Control-plane nodes stay what they are.
-        if class == Class::OnDemand && !is_control_plane(node) {
+        if may_be_spot(node, class) {
             match price.saving() {
                 Some(hourly) => self.saving.0 += hourly * HOURS,
                 None => self.without_spot_price += 1,
             }
         }
     }
+}
+
+/// Whether a node is one that would be less dear on spot. Control-plane nodes stay what they are.
+fn may_be_spot(node: &impl Node, class: Class) -> bool {
+    class == Class::OnDemand && !is_control_plane(node)
 }
 
 /// The prices that are built in, with those of a file before them.

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,6 @@ use jiff::Timestamp;
 use spot_core::capacity::Class;
 use spot_core::claim::InstanceId;
 use spot_core::cloud::{CloudFacts, Deletion, Freshness, InstanceState};
-use spot_core::decision::is_control_plane;
 use spot_core::error::{PortError, chain};
 use spot_core::node::{NodeRef, NodeSnapshot, Uid};
 use spot_core::ports::{Clock, CloudProvider, Instant, Observer, Write};
@@ -20,7 +20,7 @@ use spot_core::progress::Progress;
 use spot_core::retire::RetiredNode;
 use tracing::{debug, info};
 
-use super::{Dollars, PriceBook, dollars, instance_types};
+use super::{Dollars, PriceBook, dollars, instance_types, may_be_spot};
 use crate::metrics::Metrics;
 use crate::provider::Provider;
 
@@ -84,14 +84,16 @@ impl Ledger {
         let mut book = lock(&self.book);
         let mut totals = Totals::default();
         for node in nodes {
-            let class = facts.of(node.uid.as_str()).map_or(Class::Unknown, |fact| fact.class);
+            let class = facts.class(node.uid.as_str());
             let price = book.prices.of(node);
+            // What is not known is in no sum.
+            let now = price.now(class).unwrap_or_default();
             match class {
-                Class::OnDemand => totals.on_demand += price.on_demand.unwrap_or_default(),
-                Class::Spot => totals.spot += price.spot.unwrap_or_default(),
+                Class::OnDemand => totals.on_demand += now,
+                Class::Spot => totals.spot += now,
                 Class::Reserved | Class::Unknown => {}
             }
-            if let Some(saving) = price.saving().filter(|_| class == Class::OnDemand && !is_control_plane(node)) {
+            if let Some(saving) = price.saving().filter(|_| may_be_spot(node, class)) {
                 totals.saving += saving;
                 book.savings.insert(node.uid.clone(), saving);
             }
@@ -101,15 +103,19 @@ impl Ledger {
 
     /// Has the cloud asked for prices, unless that was done lately.
     fn refresh(&self, nodes: &[Arc<NodeSnapshot>]) {
-        let types = instance_types(nodes);
         let now = self.clock.instant();
-        {
+        let types = {
             let mut book = lock(&self.book);
-            if types.is_empty() || book.asked.is_some_and(|asked| now < asked + CURRENT) {
+            if book.asked.is_some_and(|asked| now < asked + CURRENT) {
+                return;
+            }
+            let types = instance_types(nodes);
+            if types.is_empty() {
                 return;
             }
             book.asked = Some(now);
-        }
+            types
+        };
         let (provider, book) = (self.provider.clone(), Arc::clone(&self.book));
         drop(tokio::spawn(async move { ask(&provider, &types, now + ASKING, &book).await }));
     }
@@ -120,7 +126,7 @@ async fn ask(provider: &Provider, types: &BTreeSet<String>, by: Instant, book: &
         Ok(spot) if spot.is_empty() => {}
         Ok(spot) => {
             let mut book = lock(book);
-            book.prices = book.prices.clone().with_spot(spot);
+            book.prices = mem::take(&mut book.prices).with_spot(spot);
         }
         Err(error) => debug!(error = chain(&error), "what spot costs could not be asked for"),
     }

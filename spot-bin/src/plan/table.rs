@@ -128,13 +128,13 @@ fn in_the_way(text: &mut String, refused: &[&Row]) {
         return;
     }
     line_of(text, "\nIn the way:");
+    let width = many.iter().take(NODES).map(|row| row.name.chars().count()).max().unwrap_or_default();
     for row in many.iter().take(NODES) {
         let hidden = row.reasons.len().saturating_sub(REASONS);
         let shown = row.reasons.iter().take(REASONS).map(|because| because.detail.clone());
         let more = (hidden > 0).then(|| format!("and {hidden} more, which `-o json` shows"));
         for (at, line) in shown.chain(more).enumerate() {
             let name = if at == 0 { row.name.as_str() } else { "" };
-            let width = many.iter().take(NODES).map(|row| row.name.chars().count()).max().unwrap_or_default();
             line_of(text, &format!("  {name:<width$}  {line}"));
         }
     }

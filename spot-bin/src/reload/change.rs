@@ -69,8 +69,8 @@ fn collect(path: &str, old: &Value, new: &Value, into: &mut Vec<String>) {
     let all: std::collections::BTreeSet<_> = old_keys.keys().chain(new_keys.keys()).collect();
     for key in all {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        let of = |keys: &serde_json::Map<String, Value>| keys.get(key).cloned().unwrap_or(Value::Null);
-        collect(&path, &of(old_keys), &of(new_keys), into);
+        let (old, new) = (old_keys.get(key), new_keys.get(key));
+        collect(&path, old.unwrap_or(&Value::Null), new.unwrap_or(&Value::Null), into);
     }
 }
 
