@@ -155,9 +155,7 @@ async fn findings(args: &CheckArgs, environment: &Environment, config: &Config) 
         && findings.iter().all(|finding| finding.verdict != Verdict::Failure)
     {
         let by = clock.instant() + CLOUD;
-        let found = provider.without_node(connection.cluster.as_ref(), by).await;
-        findings.extend(without_node(found));
-        findings.extend(at_their_minimum(connection, &provider, by).await);
+        findings.extend(machines(connection, &provider, by).await);
     }
     findings.extend(queue(environment, config, &provider, &clock).await);
     findings
@@ -220,20 +218,25 @@ fn missing_right(right: &Right) -> Finding {
     }
 }
 
-/// Groups of machines that can't let any go. What could not be asked was told of by others.
-async fn at_their_minimum(connection: &Connection, provider: &Provider, by: Instant) -> Vec<Finding> {
+/// Machines without a Node, and groups of machines that can't let any go.
+async fn machines(connection: &Connection, provider: &Provider, by: Instant) -> Vec<Finding> {
     if matches!(provider, Provider::NodeObject(_)) {
         return Vec::new();
     }
-    let Ok(live) = connection.cluster.open(Scope::Cluster, by).await else { return Vec::new() };
+    let live = match connection.cluster.open(Scope::Cluster, by).await {
+        Ok(live) => live,
+        Err(error) => return without_node(Err(error)).into_iter().collect(),
+    };
     let view = live.view();
-    match provider.port().survey(view.nodes(), &[], Freshness::Cached, by).await {
+    let found = without_node(provider.without_node(view.nodes(), by).await);
+    let groups = match provider.port().survey(view.nodes(), &[], Freshness::Cached, by).await {
         Ok(facts) => groups::findings(view.nodes(), &facts),
         Err(error) => {
             let detail = format!("groups could not be looked at: {}", chain(&error));
             vec![Finding::advice(Subject::Cloud, detail, "try again")]
         }
-    }
+    };
+    found.into_iter().chain(groups).collect()
 }
 
 /// Machines that are billed, and that no run touches.

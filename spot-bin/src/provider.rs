@@ -16,9 +16,7 @@ use anyhow::anyhow;
 use spot_core::cloud::CloudFacts;
 use spot_core::error::PortError;
 use spot_core::node::NodeSnapshot;
-#[cfg(feature = "aws")]
-use spot_core::ports::Scope;
-use spot_core::ports::{Clock, CloudProvider, Cluster, Instant};
+use spot_core::ports::{Clock, CloudProvider, Instant};
 use spot_kube::NodeObject;
 
 use crate::answer::{Answer, answered};
@@ -105,20 +103,17 @@ impl Provider {
 }
 
 impl Provider {
-    /// The machines of the cluster that run, and are billed, though no Node names them. Empty where there is no one to
-    /// ask.
+    /// The machines of the cluster that run, and are billed, though none of its Nodes, which are these, names them.
+    /// Empty where there is no one to ask.
     ///
     /// # Errors
-    /// When cluster or cloud could not be asked.
+    /// When the cloud could not be asked.
     #[cfg_attr(not(feature = "aws"), expect(clippy::unused_async, unused_variables, reason = "only AWS is asked"))]
-    pub async fn without_node(&self, cluster: &dyn Cluster, by: Instant) -> Result<BTreeSet<String>, PortError> {
+    pub async fn without_node(&self, nodes: &[Arc<NodeSnapshot>], by: Instant) -> Result<BTreeSet<String>, PortError> {
         match self {
             Self::NodeObject(_) => Ok(BTreeSet::new()),
             #[cfg(feature = "aws")]
-            Self::Aws(provider) => {
-                let live = cluster.open(Scope::Cluster, by).await?;
-                provider.without_node(live.view().nodes(), by).await
-            }
+            Self::Aws(provider) => provider.without_node(nodes, by).await,
         }
     }
 
