@@ -228,7 +228,7 @@ impl Running {
     /// If it does not answer, or has no such series.
     #[must_use]
     pub fn metric(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
-        let metrics = get(&self.address, "/metrics");
+        let metrics = get(&self.address, "/metrics").expect("it answers");
         let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
         let series = metrics.lines().filter_map(|line| {
             let (series, value) = line.rsplit_once(' ')?;
@@ -275,13 +275,14 @@ impl Ended {
     }
 }
 
-/// What is answered to a GET.
-fn get(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("it takes requests");
+/// What is in the answer to a GET.
+pub(crate) fn get(address: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    // Of HTTP 1.0: in one piece.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
-    answer
+    let _read = stream.read_to_string(&mut answer)?;
+    Ok(answer.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned()))
 }
 
 /// Merges `changes` into `object`, maps key by key.

@@ -2,8 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    io::{Read as _, Write as _},
-    net::TcpStream,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -12,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     control_plane::free_port,
-    migrator::Running,
+    migrator::{Running, get},
     process::Process,
     programs::{self, repository},
     wait::{PATIENCE, until},
@@ -69,7 +67,7 @@ impl Prometheus {
         let prometheus = Self { process, address, _folder: folder };
         // It listens before it can answer.
         let ready = || async {
-            let answer = prometheus.get("/-/ready").map_err(|error| error.to_string())?;
+            let answer = get(&prometheus.address, "/-/ready").map_err(|error| error.to_string())?;
             if answer.contains("is Ready") { Ok(()) } else { Err(answer) }
         };
         until("Prometheus to be ready", PATIENCE, ready).await;
@@ -82,21 +80,11 @@ impl Prometheus {
     /// If it does not answer.
     #[must_use]
     pub fn firing(&self) -> BTreeSet<String> {
-        let answer = self.get("/api/v1/alerts").expect("it answers");
+        let answer = get(&self.address, "/api/v1/alerts").expect("it answers");
         let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
         let alerts = answer["data"]["alerts"].as_array().cloned().unwrap_or_default();
         let firing = alerts.iter().filter(|alert| alert["state"] == "firing");
         firing.filter_map(|alert| alert["labels"]["alertname"].as_str().map(str::to_owned)).collect()
-    }
-
-    /// What is in the answer to a GET.
-    fn get(&self, path: &str) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(&self.address)?;
-        // Of HTTP 1.0: in one piece.
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address)?;
-        let mut answer = String::new();
-        let _read = stream.read_to_string(&mut answer)?;
-        Ok(answer.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned()))
     }
 
     /// Waits until this alert fires, or does not fire any more.
