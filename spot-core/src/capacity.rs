@@ -135,6 +135,12 @@ impl CapacityLabels {
         self.by_key.get(key)?.get(value).copied()
     }
 
+    /// A value with which this label says that class.
+    #[must_use]
+    pub fn value_of(&self, key: &str, class: Class) -> Option<&str> {
+        self.by_key.get(key)?.iter().find(|(_, said)| **said == class).map(|(value, _)| value.as_str())
+    }
+
     /// The class of this node where no cloud can be asked.
     #[must_use]
     pub fn classify(&self, node: &impl Node) -> Class {

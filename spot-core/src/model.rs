@@ -12,7 +12,6 @@
 
 mod admission;
 mod autoscaler;
-#[cfg(feature = "test-util")]
 mod changes;
 mod cloud;
 mod cluster;
@@ -25,6 +24,7 @@ mod fleets;
 mod invariants;
 #[cfg(feature = "test-util")]
 mod lease;
+mod likeness;
 mod live;
 mod nodes;
 mod notices;
@@ -53,6 +53,7 @@ pub use fleets::{FleetChange, FleetSpec, Offer, Why};
 pub use invariants::{Invariant, Invariants, Limits, PoolLimits, Violation};
 #[cfg(feature = "test-util")]
 pub use lease::{Candidate, Lease};
+pub use likeness::{Likeness, Seen};
 pub use process::{Process, ProcessId};
 pub use random::SplitMix64;
 pub use record::{Answer, Call, CallRecord, Fact, FactRecord, Removal};

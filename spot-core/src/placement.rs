@@ -368,7 +368,7 @@ fn counts(key: &str, effect: Effect) -> bool {
 }
 
 /// Whether a taint of this key comes and goes with what happens to a node.
-fn is_of_life(key: &str) -> bool {
+pub(crate) fn is_of_life(key: &str) -> bool {
     OF_LIFE.contains(&key)
         || key.ends_with(NOT_READY)
         || OF_LIFE_BEGIN.iter().any(|beginning| key.starts_with(beginning))

@@ -269,6 +269,11 @@ impl View {
         self.budgets.get(&budget.namespace)?.by_name.get(&budget.name)
     }
 
+    /// All budgets, by namespace and name.
+    pub fn budgets(&self) -> impl Iterator<Item = &Arc<BudgetSnapshot>> {
+        self.budgets.values().flat_map(|budgets| budgets.by_name.values())
+    }
+
     /// Whether the DaemonSet with this identity exists.
     #[must_use]
     pub fn daemon_set_exists(&self, uid: &Uid) -> bool {

@@ -44,6 +44,7 @@ impl Budget {
             Allowance::MinAvailablePercent(percent) => (scale, share(percent)),
             Allowance::MaxUnavailable(most) => (scale, scale.saturating_sub(number(most)).max(0)),
             Allowance::MaxUnavailablePercent(percent) => (scale, (scale - share(percent)).max(0)),
+            Allowance::AsSeen { expected, desired } => (expected, desired),
         }
     }
 
@@ -83,6 +84,22 @@ impl World {
         });
         self.match_budget(id);
         self.recompute(id);
+    }
+
+    /// Takes in a budget that was seen, before any of its pods.
+    pub(super) fn add_seen_budget(&mut self, budget: &Arc<BudgetSnapshot>) -> BudgetId {
+        let id = BudgetId(self.budgets.len());
+        let (expected, desired) = (budget.expected_pods.max(0), budget.desired_healthy.max(0));
+        self.budgets.push(Budget {
+            snapshot: Arc::clone(budget),
+            allowance: Allowance::AsSeen { expected, desired },
+            exists: true,
+            healthy: 0,
+            counted: 0,
+            scale: 0,
+            dirty: true,
+        });
+        id
     }
 
     /// Deletes a budget.

@@ -1,5 +1,5 @@
-//! What an API server needs that is backed by a world: every change as it is made, in the order of the versions of one
-//! store, and time that passes when nobody has anything left to do.
+//! Every change as it is made, in the order of the versions of one store, and time that passes when nobody has anything
+//! left to do: for whoever draws what happens, and for an API server that is backed by a world.
 
 use super::Model;
 use super::executor::Halt;

@@ -38,6 +38,8 @@ pub(super) enum Life {
 pub(super) struct Instance {
     pub(super) id: InstanceId,
     pub(super) node_name: Arc<str>,
+    /// What its kubelet writes on its Node.
+    pub(super) provider_id: String,
     pub(super) class: Class,
     pub(super) spec: NodeSpec,
     pub(super) life: Life,
@@ -46,6 +48,10 @@ pub(super) struct Instance {
     /// Pods on a running machine without a Node object.
     pub(super) orphans: BTreeSet<PodId>,
     pub(super) refusals: Vec<Reason>,
+    /// Whether nobody can tell how it goes.
+    pub(super) stays: bool,
+    /// Whether it goes with its Node object, though nothing on that says so.
+    pub(super) follows: bool,
     deleted_at: Option<Instant>,
     /// The process that had it deleted.
     asked_by: Option<ProcessId>,
@@ -86,12 +92,32 @@ impl World {
 
     pub(super) fn new_instance(&mut self, spec: NodeSpec, node_name: Arc<str>) -> InstanceNo {
         let no = InstanceNo(self.instances.len());
+        let numbered = [String::new(), "-x".to_owned()].map(|end| InstanceId::new(format!("i-{:08}{end}", no.0)));
+        let free = numbered.iter().find(|id| !self.instance_ids.contains_key(*id));
+        let id = free.unwrap_or(&numbered[0]).clone();
+        let provider_id = match self.settings.machines {
+            MachineKind::Instance => format!("model:///{id}"),
+            MachineKind::WithNode => format!("kwok://{node_name}"),
+        };
+        self.add_instance(spec, node_name, id, provider_id)
+    }
+
+    pub(super) fn add_instance(
+        &mut self,
+        spec: NodeSpec,
+        node_name: Arc<str>,
+        id: InstanceId,
+        provider_id: String,
+    ) -> InstanceNo {
+        let no = InstanceNo(self.instances.len());
+        self.instance_ids.entry(id.clone()).or_insert(no);
         if let Some(group) = spec.group.as_ref().filter(|group| !self.fleets.has(group)) {
             self.groups.entry(group.clone()).or_default().desired += 1;
         }
         self.instances.push(Instance {
-            id: InstanceId::new(format!("i-{:08}", no.0)),
+            id,
             node_name,
+            provider_id,
             class: spec.class,
             spec,
             life: Life::Running,
@@ -99,6 +125,8 @@ impl World {
             boots: 1,
             orphans: BTreeSet::new(),
             refusals: Vec::new(),
+            stays: false,
+            follows: false,
             deleted_at: None,
             asked_by: None,
         });
@@ -123,19 +151,24 @@ impl World {
         if let Some(name) = provider_id.strip_prefix("kwok://") {
             return self.node_named(name).and_then(|node| self.node_entry(node)).map(|entry| entry.instance);
         }
-        let number: usize = provider_id.strip_prefix("model:///i-")?.parse().ok()?;
-        (number < self.instances.len()).then_some(InstanceNo(number))
+        self.instance_no(&InstanceId::new(provider_id.strip_prefix("model:///")?))
+    }
+
+    /// The machine of a node.
+    fn own_machine(&self, node: &NodeSnapshot) -> Option<InstanceNo> {
+        let own = self.node_uids.get(&node.uid).and_then(|id| self.node_entry(*id)).map(|entry| entry.instance);
+        let registered =
+            |no: &InstanceNo| self.instances.get(no.0).is_some_and(|instance| instance.provider_id == node.provider_id);
+        own.filter(registered).or_else(|| self.machine_named(&node.provider_id))
     }
 
     pub(super) fn instance_no(&self, id: &InstanceId) -> Option<InstanceNo> {
-        let number: usize = id.as_str().strip_prefix("i-")?.parse().ok()?;
-        (number < self.instances.len()).then_some(InstanceNo(number))
+        self.instance_ids.get(id).copied()
     }
 
     /// What the cloud says of these nodes.
     fn facts_of(&self, nodes: &[Arc<NodeSnapshot>], chosen: &[NodeRef]) -> CloudFacts {
-        let machines: Vec<Option<InstanceNo>> =
-            nodes.iter().map(|node| self.machine_named(&node.provider_id)).collect();
+        let machines: Vec<Option<InstanceNo>> = nodes.iter().map(|node| self.own_machine(node)).collect();
         let mut claims: BTreeMap<InstanceNo, u32> = BTreeMap::new();
         for machine in machines.iter().flatten() {
             *claims.entry(*machine).or_default() += 1;
@@ -197,7 +230,7 @@ impl World {
                 (true, true) => GroupKind::Fleet { on_demand: 0 },
             },
         });
-        Some(CloudFact { class: instance.class, machine: Some(machine), group, refusals })
+        Some(CloudFact { class: instance.class, machine: (!instance.stays).then_some(machine), group, refusals })
     }
 
     pub(super) fn seen_state(&self, instance: &Instance) -> InstanceState {
@@ -217,7 +250,7 @@ impl World {
             (None, MachineKind::WithNode) => {
                 return match self.node_of(&node.reference()) {
                     None => Ok(Some(Deletion::WithNode)),
-                    Some(_) if node.takes_its_machine_along() => Ok(Some(Deletion::WithNode)),
+                    Some(id) if self.goes_with_object(id, node) => Ok(Some(Deletion::WithNode)),
                     Some(_) => refused(format!("nobody would remove the machine of node {}", node.name)),
                 };
             }
@@ -236,11 +269,11 @@ impl World {
         let Some(instance) = self.instances.get(no.0) else { return Ok(Some(Deletion::Accepted)) };
         // what the object says now counts, not what the caller saw of it
         let current = self.node_of(&node.reference()).and_then(|id| self.node_entry(id));
-        let provider_id = current.map_or(&node.provider_id, |entry| &entry.snapshot.provider_id);
-        if self.machine_named(provider_id) != Some(no) || *instance.node_name != *node.name {
+        let current_node = current.map_or(node, |entry| &entry.snapshot);
+        if self.own_machine(current_node) != Some(no) || *instance.node_name != *node.name {
             return refused(format!("{} is not the machine of node {}", instance.id, node.name));
         }
-        let claimed_by = self.truth.nodes().iter().filter(|other| self.machine_named(&other.provider_id) == Some(no));
+        let claimed_by = self.truth.nodes().iter().filter(|other| self.own_machine(other) == Some(no));
         if claimed_by.count() > 1 {
             return refused(format!("two nodes claim {}", instance.id));
         }
@@ -289,6 +322,12 @@ impl World {
         }
         self.end_machine(no);
         Ok(Some(Deletion::Accepted))
+    }
+
+    /// Whether the machine of this node ends when its object is deleted.
+    fn goes_with_object(&self, id: NodeId, node: &NodeSnapshot) -> bool {
+        let instance = self.node_entry(id).and_then(|entry| self.instances.get(entry.instance.0));
+        node.takes_its_machine_along() || instance.is_some_and(|instance| instance.follows)
     }
 
     /// A machine is to end.

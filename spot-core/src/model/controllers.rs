@@ -3,14 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::node::Uid;
 use crate::placement::{Needs, Toleration};
-use crate::pod::Controller;
+use crate::pod::{Controller, PodPhase, PodSnapshot};
 use crate::selector::Requirement;
 use crate::view::Change;
 
 use super::record::Removal;
-use super::spec::{BudgetSpec, WorkloadKind, WorkloadSpec};
+use super::spec::{BudgetSpec, PodLife, WorkloadKind, WorkloadSpec};
+use super::volumes;
 use super::world::{BudgetId, Event, NodeId, PodId, WorkloadId, World};
 
 /// A workload and its pods' common parts.
@@ -22,6 +25,8 @@ pub(super) struct Workload {
     /// What the API server shows of its pods' demands; that they need on-demand nodes is none of it.
     pub(super) needs: Option<Arc<Needs>>,
     pub(super) budgets: Arc<[BudgetId]>,
+    /// What its pods are made like, by their ordinals in a StatefulSet; empty: like its specification.
+    pub(super) moulds: BTreeMap<u32, Mould>,
     /// Pods that are not on their way out.
     pub(super) active: u32,
     next_name: u32,
@@ -33,7 +38,75 @@ pub(super) struct Workload {
     dirty: bool,
 }
 
+/// A pod that was seen, and the budgets that protect it and those that follow it.
+pub(super) struct Mould {
+    pub(super) pod: Arc<PodSnapshot>,
+    pub(super) budgets: Arc<[BudgetId]>,
+}
+
 impl Workload {
+    /// One whose pods were seen.
+    pub(super) fn seen(spec: WorkloadSpec, moulds: BTreeMap<u32, Mould>) -> Self {
+        let first = moulds.values().next().map(|mould| &mould.pod);
+        Self {
+            namespace: spec.namespace.as_str().into(),
+            labels: first.map(|pod| Arc::clone(&pod.labels)).unwrap_or_default(),
+            controller: first.and_then(|pod| pod.controller.clone()),
+            needs: None,
+            budgets: Arc::new([]),
+            moulds,
+            active: 0,
+            next_name: 0,
+            missing: BTreeSet::new(),
+            bare_nodes: BTreeSet::new(),
+            // what a DaemonSet's pods on other nodes would be like is not known
+            exists: spec.kind != WorkloadKind::DaemonSet,
+            dirty: false,
+            spec,
+        }
+    }
+
+    /// Whether its pods are made like others that were seen.
+    pub(super) fn was_seen(&self) -> bool {
+        !self.moulds.is_empty()
+    }
+
+    /// What a pod of this name is made like.
+    pub(super) fn mould(&self, name: &str) -> Option<&Mould> {
+        let own = ordinal(name).and_then(|ordinal| self.moulds.get(&ordinal));
+        own.or_else(|| self.moulds.values().next())
+    }
+
+    /// A new pod, and the budgets that protect it.
+    pub(super) fn pod(&self, uid: Uid, name: String, created_at: Timestamp) -> (PodSnapshot, Arc<[BudgetId]>) {
+        let (node, deletion, phase, ready) = (None, None, PodPhase::Pending, false);
+        if let Some(mould) = self.mould(&name) {
+            let like = PodSnapshot::clone(&mould.pod);
+            let pod = PodSnapshot { uid, node, created_at, phase, ready, deletion, name: name.into(), ..like };
+            return (pod, Arc::clone(&mould.budgets));
+        }
+        let spec = &self.spec;
+        let pod = PodSnapshot {
+            namespace: Arc::clone(&self.namespace),
+            uid,
+            node,
+            created_at,
+            controller: self.controller.clone(),
+            labels: Arc::clone(&self.labels),
+            phase,
+            ready,
+            deletion,
+            mirror: spec.life == PodLife::Mirror,
+            opted_out: spec.opted_out,
+            empty_dir: spec.empty_dir,
+            grace: spec.grace,
+            needs: self.needs.clone(),
+            claims: volumes::claims(spec, &name),
+            name: name.into(),
+        };
+        (pod, Arc::clone(&self.budgets))
+    }
+
     /// Whether any pod was ever made.
     pub(super) const fn has_pods(&self) -> bool {
         self.next_name > 0
@@ -70,6 +143,7 @@ impl World {
             controller,
             needs: needs(spec),
             budgets: Arc::new([]),
+            moulds: BTreeMap::new(),
             active: 0,
             next_name: 0,
             missing: (0..spec.replicas).collect(),
@@ -147,7 +221,7 @@ impl World {
     pub(super) fn pod_left(&mut self, pod: PodId) {
         let Some(pod) = self.pod(pod) else { return };
         let (owner, node) = (pod.workload, pod.node);
-        let ordinal = pod.snapshot.name.rsplit('-').next().and_then(|ordinal| ordinal.parse::<u32>().ok());
+        let ordinal = ordinal(&pod.snapshot.name);
         let node = node.filter(|node| self.node_entry(*node).is_some_and(|node| node.exists));
         let Some(workload) = self.workloads.get_mut(owner.0) else { return };
         match workload.spec.kind {
@@ -238,6 +312,11 @@ impl World {
             self.begin_deletion(pod, None, Removal::Others);
         }
     }
+}
+
+/// The number of a StatefulSet's pod.
+pub(super) fn ordinal(name: &str) -> Option<u32> {
+    name.rsplit('-').next().and_then(|ordinal| ordinal.parse().ok())
 }
 
 fn needs(spec: &WorkloadSpec) -> Option<Arc<Needs>> {

@@ -102,7 +102,11 @@ impl Invariants {
     /// Begins to check.
     #[must_use]
     pub fn watch(model: &Model, limits: Limits) -> Self {
-        let checker = Arc::new(Mutex::new(Checker { limits, ..Checker::default() }));
+        let held = model.with(|world| {
+            let claimed = world.view().nodes().iter().filter(|node| claim_of(node).is_some());
+            claimed.map(|node| Arc::clone(&node.name)).collect()
+        });
+        let checker = Arc::new(Mutex::new(Checker { limits, held, ..Checker::default() }));
         let hooked = Arc::clone(&checker);
         model.with(|world| {
             world.after_each_call(move |world, record| {

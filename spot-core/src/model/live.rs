@@ -75,7 +75,6 @@ impl World {
     /// Makes a change known.
     pub(super) fn emit(&mut self, change: Change) {
         Arc::make_mut(&mut self.truth).apply(change.clone());
-        #[cfg(feature = "test-util")]
         self.show_to_hooks(&change);
         self.to_wake.append(&mut self.watches.shared);
         if self.watches.private.is_empty() {

@@ -62,10 +62,7 @@ impl World {
     pub(super) fn register(&mut self, no: InstanceNo, ready: bool, age: Duration) -> Option<NodeId> {
         let instance = self.instances.get(no.0)?;
         let (spec, name, class) = (instance.spec.clone(), Arc::clone(&instance.node_name), instance.class);
-        let provider_id = match self.settings.machines {
-            MachineKind::Instance => format!("model:///{}", instance.id),
-            MachineKind::WithNode => format!("kwok://{name}"),
-        };
+        let provider_id = instance.provider_id.clone();
         let pods = std::mem::take(&mut self.instances.get_mut(no.0)?.orphans);
         let created_at = earlier(self.wall(), age);
         let mut labels = crate::model::scenario::class_labels(class);
@@ -221,6 +218,9 @@ impl World {
         let Some(entry) = self.node_entry(id) else { return };
         let no = entry.instance;
         if entry.snapshot.finalizers.is_empty() {
+            if self.instances.get(no.0).is_some_and(|instance| instance.follows) {
+                self.end_machine(no);
+            }
             self.object_gone(id);
         } else if entry.snapshot.deleting_since.is_none() {
             let now: Timestamp = self.wall();

@@ -9,7 +9,6 @@ use crate::view::Change;
 
 use super::record::{Fact, Removal};
 use super::spec::{PodLife, WorkloadKind};
-use super::volumes;
 use super::world::{BudgetId, Event, NodeId, PodId, WorkloadId, World, later};
 
 /// A pod and what belongs to it.
@@ -59,7 +58,8 @@ impl World {
     pub(super) fn takes_slot(&self, id: PodId) -> bool {
         let workload = self.pod(id).and_then(|pod| self.workloads.get(pod.workload.0));
         workload.is_some_and(|workload| {
-            workload.spec.kind != WorkloadKind::DaemonSet && workload.spec.life != PodLife::Mirror
+            let ended = workload.was_seen() && workload.spec.life == PodLife::Finished;
+            workload.spec.kind != WorkloadKind::DaemonSet && workload.spec.life != PodLife::Mirror && !ended
         })
     }
 
@@ -84,39 +84,10 @@ impl World {
         let created_at = self.wall();
         let workload = self.workloads.get_mut(owner.0)?;
         workload.active += 1;
-        let spec = &workload.spec;
-        let snapshot = Arc::new(PodSnapshot {
-            namespace: Arc::clone(&workload.namespace),
-            uid: uid.clone(),
-            node: None,
-            created_at,
-            controller: workload.controller.clone(),
-            labels: Arc::clone(&workload.labels),
-            phase: PodPhase::Pending,
-            ready: false,
-            deletion: None,
-            mirror: spec.life == PodLife::Mirror,
-            opted_out: spec.opted_out,
-            empty_dir: spec.empty_dir,
-            grace: spec.grace,
-            needs: workload.needs.clone(),
-            claims: volumes::claims(spec, &name),
-            name: name.into(),
-        });
+        let (snapshot, budgets) = workload.pod(uid, name, created_at);
+        let snapshot = Arc::new(snapshot);
         let spec = workload.spec.volume.is_some().then(|| workload.spec.clone());
-        let budgets = Arc::clone(&workload.budgets);
-        let id = PodId(self.pods.len());
-        self.pods.push(Pod {
-            snapshot: Arc::clone(&snapshot),
-            workload: owner,
-            node: None,
-            budgets,
-            stopped: false,
-            gone: false,
-            removal: None,
-        });
-        self.pod_uids.insert(uid, id);
-        self.count_pod(id, 0, 1);
+        let id = self.add_pod(Arc::clone(&snapshot), owner, budgets);
         self.pending.insert(id);
         if let Some(spec) = spec {
             self.provide_volume(&snapshot, &spec);
@@ -124,6 +95,34 @@ impl World {
         self.emit(Change::Pod(snapshot));
         self.request_schedule();
         Some(id)
+    }
+
+    /// Takes in a pod, which is on no node yet.
+    pub(super) fn add_pod(&mut self, pod: Arc<PodSnapshot>, workload: WorkloadId, budgets: Arc<[BudgetId]>) -> PodId {
+        let id = PodId(self.pods.len());
+        self.pod_uids.insert(pod.uid.clone(), id);
+        let pod = Pod { snapshot: pod, workload, node: None, budgets, stopped: false, gone: false, removal: None };
+        let (healthy, counted) = (pod.is_healthy(), pod.is_counted());
+        self.pods.push(pod);
+        self.count_pod(id, i32::from(healthy), i32::from(counted));
+        id
+    }
+
+    /// A pod that was seen is on this node.
+    pub(super) fn put_on(&mut self, id: PodId, node: NodeId) {
+        if let Some(entry) = self.nodes.get_mut(node.0) {
+            entry.pods.insert(id);
+        }
+        if let Some(pod) = self.pods.get_mut(id.0) {
+            pod.node = Some(node);
+        }
+    }
+
+    /// A pod that was seen is on its way out already.
+    pub(super) fn mark_leaving(&mut self, id: PodId, removal: Removal) {
+        if let Some(pod) = self.pods.get_mut(id.0) {
+            pod.removal = Some(removal);
+        }
     }
 
     /// Changes a Pod object.
@@ -152,7 +151,7 @@ impl World {
         pod.node = Some(node);
         let owner = pod.workload;
         self.update_pod(id, |pod| pod.node = Some(name));
-        self.attach_volume(id);
+        self.attach_volumes(id);
         let Some(workload) = self.workloads.get(owner.0) else { return };
         let pull = workload.spec.pull;
         let jitter = self.jitter();
@@ -161,7 +160,7 @@ impl World {
 
     pub(super) fn pod_running(&mut self, id: PodId) {
         // Its volume's detachment elsewhere brings it here again.
-        if self.startable(id).is_none() || !self.attach_volume(id) {
+        if self.startable(id).is_none() || !self.attach_volumes(id) {
             return;
         }
         let Some(pod) = self.startable(id).filter(|pod| pod.snapshot.phase == PodPhase::Pending) else { return };
@@ -271,7 +270,7 @@ impl World {
                 self.take_slots(node, -1);
             }
         }
-        self.release_volume(id);
+        self.release_volumes(id);
         let movable = self.is_movable(&pod);
         self.note(Fact::PodGone { pod: pod.reference(), node: pod.node.clone(), removal, movable });
         self.emit(Change::PodGone(pod));

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::capacity::Class;
-use crate::node::{Effect, Readiness};
+use crate::node::{Effect, Readiness, Taint};
+use crate::placement::{Needs, is_of_life};
+use crate::volume::Reach;
 
 use super::nodes::NodeEntry;
+use super::pods::Pod;
 use super::settings::Placement;
 use super::spec::WorkloadSpec;
 use super::volumes;
@@ -93,8 +96,10 @@ impl World {
             if hopeless.contains(&owner) {
                 continue;
             }
-            match self.place(owner) {
+            match self.place(pod) {
                 Some(node) => self.bind(pod, node),
+                // of pods with volumes each may be bound to another place
+                None if self.pod(pod).is_some_and(|pod| pod.snapshot.claims.is_some()) => {}
                 None => {
                     hopeless.insert(owner);
                 }
@@ -105,12 +110,16 @@ impl World {
         }
     }
 
-    fn place(&self, owner: WorkloadId) -> Option<NodeId> {
-        let spec = &self.workloads.get(owner.0)?.spec;
-        let first = |list: &BTreeSet<OpenKey>| list.iter().find(|key| self.fits(spec, key.id)).cloned();
+    fn place(&self, id: PodId) -> Option<NodeId> {
+        let pod = self.pod(id)?;
+        let workload = self.workloads.get(pod.workload.0)?;
+        let (spec, was_seen) = (&workload.spec, workload.was_seen());
+        let fits = |key: &&OpenKey| if was_seen { self.suits(pod, key.id) } else { self.fits(spec, key.id) };
+        let first = |list: &BTreeSet<OpenKey>| list.iter().find(fits).cloned();
         let on_demand = first(&self.open.on_demand);
         let other = if spec.needs_on_demand { None } else { first(&self.open.other) };
-        let tainted = if spec.tolerations.is_empty() { None } else { first(&self.open.tainted) };
+        let tolerates = if was_seen { pod.snapshot.needs.is_some() } else { !spec.tolerations.is_empty() };
+        let tainted = if tolerates { first(&self.open.tainted) } else { None };
         let order = |key: &OpenKey| (key.avoided, key.rank, Arc::clone(&key.name));
         [on_demand, other, tainted].into_iter().flatten().min_by_key(order).map(|key| key.id)
     }
@@ -118,6 +127,19 @@ impl World {
     /// Whether a node could run a pod of this kind: it has room, and nothing keeps the pod away.
     pub(super) fn could_run(&self, spec: &WorkloadSpec, node: NodeId) -> bool {
         self.node_entry(node).is_some_and(|entry| entry.open.is_some()) && self.fits(spec, node)
+    }
+
+    /// Whether a node could run a pod that is like one that was seen.
+    fn suits(&self, pod: &Pod, node: NodeId) -> bool {
+        let Some(node) = self.node_entry(node).map(|entry| &entry.snapshot) else { return false };
+        let nothing = Needs::default();
+        let of_life = |taint: &Taint| taint.effect != Effect::PreferNoSchedule && is_of_life(&taint.key);
+        pod.snapshot.needs.as_deref().unwrap_or(&nothing).met_by(node)
+            && !node.taints.iter().any(of_life)
+            && self.truth.volumes_of(&pod.snapshot).all(|volume| match &volume.reach {
+                Reach::Anywhere | Reach::Host => true,
+                Reach::Nodes(terms) => terms.met_by(node),
+            })
     }
 
     fn fits(&self, spec: &WorkloadSpec, node: NodeId) -> bool {

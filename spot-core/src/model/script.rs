@@ -222,7 +222,7 @@ impl World {
         }
         let no = self.new_instance(spec, name.into());
         let Some(instance) = self.instances.get(no.0) else { return };
-        let (provider_id, boot_id) = (format!("model:///{}", instance.id), instance.boot_id());
+        let (provider_id, boot_id) = (instance.provider_id.clone(), instance.boot_id());
         if let Some(entry) = self.node_mut(id) {
             entry.instance = no;
             entry.class = class;

@@ -18,6 +18,13 @@ pub enum Allowance {
     MaxUnavailable(u32),
     /// So many percent may be missing, rounded up.
     MaxUnavailablePercent(u32),
+    /// What the status of a budget said that was seen: so many there are to be, and so many of them healthy.
+    AsSeen {
+        /// How many there are to be.
+        expected: i32,
+        /// How many must be healthy.
+        desired: i32,
+    },
 }
 
 /// A PodDisruptionBudget to be.

@@ -3,6 +3,7 @@
 mod budgets;
 mod changes;
 mod fleets;
+mod likeness;
 mod machines;
 mod processes;
 mod promises;

@@ -10,11 +10,15 @@ use crate::volume::{
     AttachmentSnapshot, PodClaim, Reach, VolumeChange, VolumeClaimRef, VolumeClaimSnapshot, VolumeSnapshot,
 };
 
+use super::pods::Pod;
 use super::spec::WorkloadSpec;
 use super::world::{Event, NodeId, PodId, World};
 
 /// When Kubernetes detaches a volume by force, whose machine went before it was detached.
 const BY_FORCE: Duration = Duration::from_mins(6);
+
+/// How long a volume stays attached of whose driver nothing is known: those of the large clouds take about as long.
+pub(super) const DETACH: Duration = Duration::from_secs(10);
 
 /// How a volume is detached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +45,7 @@ pub(super) fn reaches(spec: &WorkloadSpec, node: &impl Node) -> bool {
 impl World {
     /// Makes the volume of a new pod, unless an earlier pod of its name had one.
     pub(super) fn provide_volume(&mut self, pod: &PodSnapshot, spec: &WorkloadSpec) {
-        let (Some(volume), Some(name)) = (&spec.volume, volume_of(pod)) else { return };
+        let (Some(volume), Some(name)) = (&spec.volume, own_volume(pod)) else { return };
         if self.volumes.contains_key(&name) {
             return;
         }
@@ -55,32 +59,43 @@ impl World {
         }
     }
 
-    /// Attaches the volume of a pod to its node, unless it is attached; false while it is elsewhere.
-    pub(super) fn attach_volume(&mut self, id: PodId) -> bool {
-        let Some(pod) = self.pod(id) else { return true };
-        let (Some(volume), Some(node)) = (volume_of(&pod.snapshot), pod.node) else { return true };
-        let Some(attached) = self.volumes.get_mut(&volume) else { return true };
-        if let Some(attached) = attached {
-            return *attached == node;
+    /// Attaches the volumes of a pod to its node, unless they are attached; false while one is elsewhere.
+    pub(super) fn attach_volumes(&mut self, id: PodId) -> bool {
+        let Some((pod, node)) = self.pod(id).and_then(|pod| Some((&pod.snapshot, pod.node?))) else { return true };
+        let mut all_here = true;
+        for volume in self.attachable(pod) {
+            let Some(attached) = self.volumes.get_mut(&volume) else { continue };
+            if let Some(attached) = attached {
+                all_here &= *attached == node;
+                continue;
+            }
+            *attached = Some(node);
+            if let Some(name) = self.node_entry(node).map(|entry| Arc::clone(&entry.snapshot.name)) {
+                let name_of_both = attachment(&volume, node);
+                let attachment = AttachmentSnapshot { name: name_of_both, node: name, volume: Some(volume) };
+                self.emit(Change::Volume(VolumeChange::Attached(Arc::new(attachment))));
+            }
         }
-        *attached = Some(node);
-        if let Some(name) = self.node_entry(node).map(|entry| Arc::clone(&entry.snapshot.name)) {
-            let attachment = AttachmentSnapshot { name: attachment(&volume, node), node: name, volume: Some(volume) };
-            self.emit(Change::Volume(VolumeChange::Attached(Arc::new(attachment))));
-        }
-        true
+        all_here
     }
 
-    /// Detaches the volume of a pod that is gone, in its own time.
-    pub(super) fn release_volume(&mut self, id: PodId) {
+    /// Detaches the volumes of a pod that is gone, in their own time.
+    pub(super) fn release_volumes(&mut self, id: PodId) {
         let Some(pod) = self.pod(id) else { return };
-        let Some(volume) = volume_of(&pod.snapshot) else { return };
+        let (node, volumes) = (pod.node, self.attachable(&pod.snapshot));
         let spec = self.workloads.get(pod.workload.0).and_then(|workload| workload.spec.volume.as_ref());
-        let Some(detach) = spec.map(|volume| volume.detach) else { return };
-        let node = pod.node;
-        if self.volumes.get(&volume).is_some_and(|attached| attached.is_some() && *attached == node) {
-            self.after(detach, Event::Detach(volume, Detaching::InOrder));
+        let detach = spec.map_or(DETACH, |volume| volume.detach);
+        for volume in volumes {
+            if self.volumes.get(&volume).is_some_and(|attached| attached.is_some() && *attached == node) {
+                self.after(detach, Event::Detach(volume, Detaching::InOrder));
+            }
         }
+    }
+
+    /// The volumes of a pod that can only be attached to one node at a time.
+    fn attachable(&self, pod: &PodSnapshot) -> Vec<Arc<str>> {
+        let volumes = self.truth.volumes_of(pod).map(|volume| &volume.name);
+        volumes.filter(|volume| self.volumes.contains_key(*volume)).cloned().collect()
     }
 
     pub(super) fn detach_volume(&mut self, volume: &Arc<str>, how: Detaching) {
@@ -92,18 +107,18 @@ impl World {
         }
         self.volumes.insert(Arc::clone(volume), None);
         self.emit(Change::Volume(VolumeChange::Detached(attachment(volume, node))));
-        let waiting = self
-            .pods
-            .iter()
-            .position(|pod| pod.is_active() && pod.node.is_some() && volume_of(&pod.snapshot).as_ref() == Some(volume));
+        let waits = |pod: &&Pod| {
+            pod.is_active() && pod.node.is_some() && self.truth.volumes_of(&pod.snapshot).any(|one| one.name == *volume)
+        };
+        let waiting = self.pods.iter().position(|pod| waits(&pod));
         if let Some(at) = waiting {
             self.pod_running(PodId(at));
         }
     }
 }
 
-/// The name of the volume of a pod; none: it has none.
-fn volume_of(pod: &PodSnapshot) -> Option<Arc<str>> {
+/// The name of the volume that is made with a pod; none: it has none.
+fn own_volume(pod: &PodSnapshot) -> Option<Arc<str>> {
     pod.claims.as_ref().map(|_| format!("pv-{}-{}", pod.namespace, pod.name).into())
 }
 

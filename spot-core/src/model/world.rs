@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::claim::InstanceId;
 use crate::error::PortError;
 use crate::memory::Memory;
 use crate::node::Uid;
@@ -16,7 +17,7 @@ use crate::ports::Instant;
 use crate::view::{Change, View};
 
 use super::admission::Budget;
-use super::autoscaler::{Orders, Purchase};
+use super::autoscaler::{Makes, Orders, Purchase};
 use super::cloud::{Group, Instance, InstanceNo};
 use super::controllers::Workload;
 use super::executor::Halt;
@@ -138,6 +139,7 @@ pub struct World {
     pub(super) node_uids: BTreeMap<Uid, NodeId>,
     pub(super) free_names: BTreeSet<Arc<str>>,
     pub(super) instances: Vec<Instance>,
+    pub(super) instance_ids: BTreeMap<InstanceId, InstanceNo>,
     pub(super) groups: BTreeMap<String, Group>,
     pub(super) fleets: Fleets,
     pub(super) pods: Vec<Pod>,
@@ -147,6 +149,8 @@ pub struct World {
     pub(super) open: OpenNodes,
     pub(super) workloads: Vec<Workload>,
     pub(super) budgets: Vec<Budget>,
+    /// What machines can be bought.
+    pub(super) makes: Makes,
     pub(super) orders: Orders,
     pub(super) queue: Queue,
     pub(super) memory: Memory,
@@ -169,7 +173,6 @@ pub struct World {
     pub(super) lease: super::lease::Lease,
     #[cfg(feature = "test-util")]
     pub(super) plan: super::fault::Plan,
-    #[cfg(feature = "test-util")]
     pub(super) change_hooks: Vec<super::changes::ChangeHook>,
 }
 
@@ -198,6 +201,7 @@ impl World {
             node_uids: BTreeMap::new(),
             free_names: BTreeSet::new(),
             instances: Vec::new(),
+            instance_ids: BTreeMap::new(),
             groups: BTreeMap::new(),
             fleets: Fleets::default(),
             pods: Vec::new(),
@@ -207,6 +211,7 @@ impl World {
             open: OpenNodes::default(),
             workloads: Vec::new(),
             budgets: Vec::new(),
+            makes: Makes::plain(&settings.autoscaler),
             orders: Orders::default(),
             queue: Queue::default(),
             memory: Memory::default(),
@@ -226,7 +231,6 @@ impl World {
             lease: super::lease::Lease::default(),
             #[cfg(feature = "test-util")]
             plan: super::fault::Plan::default(),
-            #[cfg(feature = "test-util")]
             change_hooks: Vec::new(),
             settings,
         };
@@ -303,7 +307,6 @@ impl World {
     }
 
     /// The latest version of any object.
-    #[cfg(feature = "test-util")]
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
