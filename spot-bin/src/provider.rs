@@ -2,9 +2,11 @@
 
 #[cfg(feature = "aws")]
 mod aws;
+mod unasked;
 
 #[cfg(feature = "aws")]
 pub(crate) use self::aws::asks_metadata_service;
+pub use self::unasked::unasked;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +15,6 @@ use std::time::Duration;
 
 #[cfg(not(feature = "aws"))]
 use anyhow::anyhow;
-use spot_core::cloud::CloudFacts;
 use spot_core::error::PortError;
 use spot_core::node::NodeSnapshot;
 use spot_core::ports::{Clock, CloudProvider, Instant};
@@ -141,18 +142,4 @@ impl Provider {
     pub async fn must_answer(&self, clock: &dyn Clock, patience: Duration) -> Result<(), Fault> {
         answered("the cloud", clock, patience, async |by| self.check(by).await).await
     }
-}
-
-/// What can be said of nodes without asking anybody: their classes by labels, and how they go by their provider IDs.
-#[must_use]
-pub fn unasked(config: &Config, nodes: &[Arc<NodeSnapshot>]) -> CloudFacts {
-    let labels = &config.selection.capacity_labels;
-    let fact = |node: &NodeSnapshot| match &config.cloud_provider {
-        #[cfg(feature = "aws")]
-        config::CloudProvider::Aws(_) => aws::unasked(labels, node),
-        config::CloudProvider::NodeObject => NodeObject::fact(labels, node),
-        #[cfg(not(feature = "aws"))]
-        config::CloudProvider::Aws(_) => NodeObject::fact(labels, node),
-    };
-    nodes.iter().map(|node| (node.uid.clone(), fact(node))).collect()
 }

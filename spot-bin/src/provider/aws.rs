@@ -3,13 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use spot_aws::{Aws, AwsSettings, Identity, ProviderId};
-use spot_core::capacity::CapacityLabels;
-use spot_core::claim::{InstanceId, Machine};
-use spot_core::cloud::CloudFact;
-use spot_core::node::NodeSnapshot;
+use spot_aws::{Aws, AwsSettings, Identity};
 use spot_core::ports::Clock;
-use spot_core::reason::{Reason, ReasonKind};
 
 use crate::cli::Environment;
 use crate::config::{self, Config};
@@ -52,15 +47,6 @@ fn settings(aws: &config::Aws, config: &Config, environment: &Environment) -> Aw
 /// Whether the metadata service of the machine may be asked for region and credentials.
 pub(crate) fn asks_metadata_service(environment: &Environment) -> bool {
     environment.get(METADATA).is_some_and(|disabled| disabled.eq_ignore_ascii_case("false"))
-}
-
-/// What can be said of a node without asking EC2.
-pub(super) fn unasked(labels: &CapacityLabels, node: &NodeSnapshot) -> CloudFact {
-    let (machine, refusals) = match ProviderId::parse(&node.provider_id) {
-        Ok(id) => (Some(Machine::Instance(InstanceId::new(id.instance_id()))), Vec::new()),
-        Err(error) => (None, vec![Reason::Cloud(ReasonKind::UnsupportedProviderId, error.to_string())]),
-    };
-    CloudFact { class: labels.classify(node), machine, group: None, refusals }
 }
 
 #[cfg(test)]
