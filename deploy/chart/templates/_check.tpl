@@ -2,6 +2,9 @@
 {{- define "spot-migrator.check" -}}
 {{- $config := include "spot-migrator.effective" . | fromYaml -}}
 {{- $wrong := list -}}
+{{- $variables := list -}}
+{{- range .Values.extraEnv -}}{{- $variables = append $variables .name -}}{{- end -}}
+{{- $region := or $config.cloudProvider.aws.region (has "AWS_REGION" $variables) (has "AWS_DEFAULT_REGION" $variables) -}}
 {{- if not .Values.image.repository -}}
 {{- $wrong = append $wrong "image.repository: where is the image? Build one with the Dockerfile of the repository, and name it by --set image.repository=…" -}}
 {{- end -}}
@@ -10,11 +13,11 @@
 {{- if not $aws.clusterName -}}
 {{- $wrong = append $wrong "config.cloudProvider.aws.clusterName: which cluster is it? Provider aws needs its name, as the instances are tagged: --set config.cloudProvider.aws.clusterName=… (with Karpenter, KWOK or kind, --set config.cloudProvider.name=node-object instead)" -}}
 {{- end -}}
-{{- $variables := list -}}
-{{- range .Values.extraEnv -}}{{- $variables = append $variables .name -}}{{- end -}}
-{{- if not (or $aws.region (has "AWS_REGION" $variables)) -}}
+{{- if not $region -}}
 {{- $wrong = append $wrong "config.cloudProvider.aws.region: where is it? Provider aws needs a region: --set config.cloudProvider.aws.region=eu-west-1" -}}
 {{- end -}}
+{{- else if and $config.interruption.queueUrl (not $region) -}}
+{{- $wrong = append $wrong "config.interruption.queueUrl: where is the queue? It is read through AWS with every provider, which needs a region: --set config.cloudProvider.aws.region=eu-west-1, the one in the URL" -}}
 {{- end -}}
 {{- if and (not $config.leaderElection.enabled) (gt (int .Values.replicas) 1) -}}
 {{- $wrong = append $wrong "replicas: without leaderElection.enabled only one may run: --set replicas=1" -}}

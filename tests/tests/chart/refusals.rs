@@ -26,6 +26,20 @@ fn everything_that_is_missing_is_named_at_once_with_what_would_help() {
 }
 
 #[test]
+fn a_queue_without_a_region_is_refused_with_every_provider() {
+    let queue = json!({"interruption": {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/1/q"}});
+    let values = with(node_object(), json!({"config": queue}));
+    let said = refusal(&values);
+    assert!(said.contains("config.interruption.queueUrl") && said.contains("aws.region=eu-west-1"), "{said}");
+    let region = json!({"config": {"cloudProvider": {"aws": {"region": "eu-west-1"}}}});
+    rendered(&with(values.clone(), region)).expect("the region is in the configuration");
+    for variable in ["AWS_REGION", "AWS_DEFAULT_REGION"] {
+        let region = json!({"extraEnv": [{"name": variable, "value": "eu-west-1"}]});
+        rendered(&with(values.clone(), region)).expect("the region is in the environment");
+    }
+}
+
+#[test]
 fn a_misspelt_value_is_refused_wherever_it_is() {
     for (path, named) in [
         (json!({"replicaCount": 2}), "replicaCount"),

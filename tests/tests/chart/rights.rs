@@ -57,7 +57,10 @@ fn of_the_manifest(manifest: &str) -> BTreeSet<Right> {
 }
 
 fn queue() -> Value {
-    json!({"interruption": {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/1/q"}})
+    json!({
+        "cloudProvider": {"aws": {"region": "eu-west-1"}},
+        "interruption": {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/1/q"},
+    })
 }
 
 #[test]

@@ -68,8 +68,9 @@ fn what_is_shipped_for_monitoring_is_rendered_whole() {
 
 #[test]
 fn pods_are_replaced_for_a_key_that_needs_a_new_process_and_for_no_other() {
+    let region = json!({"config": {"cloudProvider": {"aws": {"region": "eu-west-1"}}}});
     let pod = |config: Value| {
-        let objects = objects(&with(node_object(), json!({"config": config})));
+        let objects = objects(&with(with(node_object(), region.clone()), json!({"config": config})));
         object(&objects, "Deployment", RELEASE)["spec"]["template"].clone()
     };
     let as_it_is = pod(json!({}));
@@ -84,7 +85,7 @@ fn pods_are_replaced_for_a_key_that_needs_a_new_process_and_for_no_other() {
         assert_eq!(pod(taken_over.clone()), as_it_is, "{taken_over}");
     }
     for fixed in [
-        json!({"cloudProvider": {"aws": {"region": "eu-west-1"}}}),
+        json!({"cloudProvider": {"aws": {"region": "eu-west-2"}}}),
         json!({"leaderElection": {"leaseDuration": "20s"}}),
         json!({"state": {"configMap": "other"}}),
         json!({"server": {"address": "0.0.0.0:8081"}}),
