@@ -14,6 +14,6 @@ pub struct Checked {
     pub action: Action,
     /// Whether it worked. An error of class denied or permanent is definite; any other may pass.
     pub outcome: Result<(), PortError>,
-    /// Whether a run can do without: only where there are fleets are they asked for.
+    /// Whether a run can do without: not every cluster needs it.
     pub dispensable: bool,
 }

@@ -9,6 +9,7 @@ pub(crate) mod instance;
 mod load_balancer;
 pub(crate) mod maintain;
 mod nodeless;
+mod rebalancing;
 mod spot_prices;
 mod survey;
 pub(crate) mod terminate;
@@ -329,6 +330,11 @@ impl Aws {
         known.instances.extend(self.cache().instances.give(&strangers));
     }
 
+    /// The time of the oldest answer that need not be asked for again.
+    fn cached_since(&self) -> Instant {
+        Instant(self.api.clock.instant().0.saturating_sub(CACHED))
+    }
+
     /// Warns once of each node whose labels say something else than EC2.
     fn report(&self, contradictions: Vec<Contradiction>) {
         let mut reported = lock(&self.reported);
@@ -374,7 +380,7 @@ impl CloudProvider for Aws {
         let now = self.api.clock.instant();
         let since = match freshness {
             Freshness::Now => now,
-            Freshness::Cached => Instant(now.0.saturating_sub(CACHED)),
+            Freshness::Cached => self.cached_since(),
         };
         let known = self.learn(nodes, chosen, since, by).await?;
         self.cache().keep_only(&known);

@@ -13,11 +13,14 @@ use crate::interruption::queue::{Queue, elsewhere, unless_unknown};
 const TOO_MANY: i32 = 11;
 /// What is the receipt of no message.
 const NO_RECEIPT: &str = "none";
+/// What is no group: that there is none such is the answer of somebody who may ask.
+const NO_GROUP: &str = "none";
 
 impl Queue {
     /// Finds out whether the queue is there, in our region, and whether we may read it, change and delete its messages:
-    /// by requests that are refused for what they say by whoever may make them. Nothing is changed. The rights on
-    /// lifecycle hooks can't be asked for without using them.
+    /// by requests that are refused for what they say by whoever may make them; and whether we may look at hooks. Nothing
+    /// is changed. The rights to answer hooks can't be asked for without using them: they are limited to the cluster's
+    /// groups, and Auto Scaling has no dry run.
     pub async fn check(&self, by: Instant) -> Vec<Checked> {
         let there = self.find(by).await;
         let is_there = there.is_ok();
@@ -37,6 +40,9 @@ impl Queue {
         let request = sqs.delete_message().queue_url(&self.url).receipt_handle(NO_RECEIPT);
         let answer = call.call(Action::DeleteMessage, by, request.send()).await.map(|_| ());
         checked.push(note(Action::DeleteMessage, self.may(unless_unknown(answer))));
+        let request = call.autoscaling.describe_lifecycle_hooks().auto_scaling_group_name(NO_GROUP);
+        let answer = call.call(Action::DescribeLifecycleHooks, by, request.send()).await.map(|_| ());
+        checked.push(Checked { action: Action::DescribeLifecycleHooks, outcome: self.may(answer), dispensable: true });
         checked
     }
 

@@ -1,8 +1,9 @@
 //! Whether AWS answers as the provider needs it.
 
+mod reads;
+
 use aws_sdk_ec2::types::{self, Filter};
 use aws_smithy_runtime_api::client::result::SdkError;
-use aws_smithy_runtime_api::http::Response;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use futures::future::{self, BoxFuture, FutureExt as _};
 use spot_core::error::{ErrorClass, PortError};
@@ -10,7 +11,6 @@ use spot_core::ports::Instant;
 
 use crate::action::Action;
 use crate::check::Checked;
-use crate::client::Api;
 use crate::error::{CallError, Kind};
 use crate::provider::Aws;
 use crate::provider::describe::more;
@@ -20,65 +20,39 @@ use crate::provider::instance::CLUSTER_TAG;
 const PAGE: i32 = 100;
 
 impl Aws {
-    /// Tries every read that needs no group, fleet or balancer to ask about, and has EC2 say whether it would terminate
-    /// one of the cluster's instances. Region, credentials, endpoint and these rights are right if all are answered.
-    /// Nothing is changed; the rights to change anything else can't be asked for without using them.
+    /// Tries every read: those that need an instance, a group, a fleet or a balancer, about the first that is there, and
+    /// where there is none, nothing is missing yet. And has EC2 say whether it would terminate one of the cluster's
+    /// instances. Region, credentials, endpoint and these rights are right if all are answered.
+    ///
+    /// Nothing is changed. The other rights to change something can't be asked for without using them: Auto Scaling, load
+    /// balancing and Spot Fleets have no dry run, and that of an EC2 Fleet is about one that is being modified.
     pub async fn check(&self, by: Instant) -> Vec<Checked> {
-        let Api { ec2, autoscaling, balancing, classic, .. } = &*self.api;
         // Side by side: one that is asked again and again does not use up the time of the others.
-        let (machines, reads) = future::join(
-            self.check_machines(by),
-            future::join_all([
-                self.read(
-                    Action::DescribeAutoScalingInstances,
-                    by,
-                    autoscaling.describe_auto_scaling_instances().max_records(1).send(),
-                ),
-                self.read(
-                    Action::DescribeAutoScalingGroups,
-                    by,
-                    autoscaling.describe_auto_scaling_groups().max_records(1).send(),
-                ),
-                self.read(Action::DescribeFleets, by, ec2.describe_fleets().max_results(1).send()),
-                self.read(
-                    Action::DescribeSpotFleetRequests,
-                    by,
-                    ec2.describe_spot_fleet_requests().max_results(1).send(),
-                ),
-                self.read(Action::DescribeTargetGroups, by, balancing.describe_target_groups().page_size(1).send()),
-                self.read(Action::DescribeLoadBalancers, by, classic.describe_load_balancers().page_size(1).send()),
-            ]),
-        )
-        .await;
-        machines.into_iter().chain(reads).collect()
+        let asked: [BoxFuture<'_, Vec<Checked>>; 7] = [
+            self.check_machines(by).boxed(),
+            self.check_groups(by).boxed(),
+            self.check_ec2_fleets(by).boxed(),
+            self.check_spot_fleets(by).boxed(),
+            self.check_target_groups(by).boxed(),
+            self.check_classic(by).boxed(),
+            self.check_prices(by).boxed(),
+        ];
+        future::join_all(asked).await.into_iter().flatten().collect()
     }
 
-    /// Tries a read.
-    fn read<'a, T, E>(
-        &'a self,
-        action: Action,
-        by: Instant,
-        request: impl Future<Output = Result<T, SdkError<E, Response>>> + Send + 'a,
-    ) -> BoxFuture<'a, Checked>
-    where
-        T: Send + 'a,
-        E: ProvideErrorMetadata + std::error::Error + Send + 'static,
-    {
-        let dispensable = matches!(action, Action::DescribeFleets | Action::DescribeSpotFleetRequests);
-        let call = self.api.call(action, by, request);
-        let answered =
-            async move { Checked { action, outcome: call.await.map(drop).map_err(PortError::from), dispensable } };
-        answered.boxed()
-    }
-
-    /// Tries to describe an instance of the cluster, and asks whether it could be terminated.
+    /// Tries to describe an instance of the cluster and its protection, and asks whether it could be terminated.
     async fn check_machines(&self, by: Instant) -> Vec<Checked> {
         let checked = |action, outcome| Checked { action, outcome, dispensable: false };
         match self.instance_of_cluster(by).await {
-            Ok(Some(id)) => vec![
-                checked(Action::DescribeInstances, Ok(())),
-                checked(Action::TerminateInstances, self.may_terminate(&id, by).await.map_err(PortError::from)),
-            ],
+            Ok(Some(id)) => {
+                let (attribute, terminate) =
+                    future::join(self.api.is_termination_protected(&id, by), self.may_terminate(&id, by)).await;
+                vec![
+                    checked(Action::DescribeInstances, Ok(())),
+                    checked(Action::DescribeInstanceAttribute, attribute.map(drop).map_err(PortError::from)),
+                    checked(Action::TerminateInstances, terminate.map_err(PortError::from)),
+                ]
+            }
             Ok(None) if self.rules.require_cluster_tag => {
                 vec![checked(Action::DescribeInstances, Err(self.no_instance()))]
             }

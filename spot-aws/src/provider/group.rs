@@ -74,6 +74,8 @@ pub(crate) struct Group {
     zones: Vec<String>,
     pub(crate) members: BTreeMap<String, Member>,
     rebalances: bool,
+    /// Whether it replaces spot instances at EC2's recommendation, before they are interrupted.
+    pub(crate) replaces_early: bool,
     mix: Option<Mix>,
     /// What it counts if not instances.
     unit: Option<String>,
@@ -115,6 +117,7 @@ impl Group {
             zones: described.availability_zones().to_vec(),
             members: described.instances().iter().filter_map(member).collect(),
             rebalances: !suspended,
+            replaces_early: described.capacity_rebalance().unwrap_or_default(),
             mix: described.mixed_instances_policy().map(mix),
             unit: described.desired_capacity_type().filter(|unit| *unit != UNITS).map(str::to_owned),
             deleting: described.status().map(str::to_owned),

@@ -12,6 +12,7 @@ mod faults;
 mod fleets;
 mod judgement;
 mod pending;
+mod rebalancing;
 mod refusals;
 mod rights;
 mod spot_prices;

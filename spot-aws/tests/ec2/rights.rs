@@ -6,7 +6,7 @@ use serde_json::Value;
 use spot_aws::{Action, AwsSettings};
 use spot_core::error::ErrorClass;
 
-use crate::double::{Fault, allowed};
+use crate::double::{Balancer, Fault, Fleet, allowed};
 use crate::support::{World, id, secs, settings};
 
 #[test]
@@ -85,14 +85,88 @@ fn what_changes_something_is_limited_to_what_is_the_clusters() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn check_asks_without_changing_anything() {
+/// The rights of the policy that can't be asked for without using them: neither Auto Scaling nor load balancing has dry
+/// runs, nor have Spot Fleets, and that of an EC2 Fleet is about one that would be modified. A made-up name asks nothing:
+/// the policy allows them on what bears the cluster's tag alone.
+const UNASKED: [Action; 7] = [
+    Action::ModifyFleet,
+    Action::ModifySpotFleetRequest,
+    Action::TerminateInstanceInAutoScalingGroup,
+    Action::DeregisterInstancesFromLoadBalancer,
+    Action::DeregisterTargets,
+    Action::RegisterInstancesWithLoadBalancer,
+    Action::RegisterTargets,
+];
+
+/// A group of EKS, fleets of both kinds, and balancers of both.
+fn of_everything() -> World {
     let world = World::of_group(3, 0);
+    world.change_group("od", |group| {
+        let tags = [("eks:cluster-name", "prod"), ("eks:nodegroup-name", "workers")];
+        group.tags.extend(tags.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    });
+    let mut state = world.aws.state();
+    for id in ["fleet-1", "sfr-1"] {
+        state.fleets.insert(id.to_owned(), Fleet::maintaining());
+    }
+    state.target_groups.insert("arn:web".to_owned(), Balancer::default());
+    state.classic.insert("web".to_owned(), Balancer::default());
+    drop(state);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_asks_for_every_right_that_can_be_asked_for_without_changing_anything() {
+    let world = of_everything();
     let checked = world.provider.check(world.by(60)).await;
     assert!(checked.iter().all(|one| one.outcome.is_ok()), "{checked:?}");
-    assert!(checked.len() >= 8 && world.aws.writes().is_empty());
-    let dispensable: Vec<_> = checked.iter().filter(|one| one.dispensable).map(|one| one.action).collect();
-    assert_eq!(dispensable, [Action::DescribeFleets, Action::DescribeSpotFleetRequests], "there may be no fleets");
+    assert!(world.aws.writes().is_empty());
+    let told: BTreeSet<_> = checked.iter().map(|one| one.action.right().to_owned()).collect();
+    assert_eq!(told.len(), checked.len(), "each is told once: {checked:?}");
+    assert_eq!(told, world.aws.actions(), "what is told was asked");
+    let unasked = UNASKED.map(|action| action.right().to_owned()).into();
+    assert!(told.is_disjoint(&unasked));
+    assert_eq!(&told | &unasked, allowed());
+    assert!(UNASKED.iter().all(|action| action.is_write()), "every read is asked for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_can_do_without_what_not_every_cluster_needs_and_without_nothing_else() {
+    let world = of_everything();
+    let checked = world.provider.check(world.by(60)).await;
+    let dispensable: BTreeSet<_> = checked.iter().filter(|one| one.dispensable).map(|one| one.action).collect();
+    let expected = [
+        Action::DescribeFleets,
+        Action::DescribeFleetInstances,
+        Action::DescribeSpotFleetRequests,
+        Action::DescribeSpotFleetInstances,
+        Action::DescribeNodegroup,
+        Action::DescribeSpotPriceHistory,
+        Action::DescribeLifecycleHooks,
+    ];
+    assert_eq!(dispensable, expected.into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_asks_about_nothing_that_is_not_there() {
+    let mut world = World::new();
+    world.on_demand(1);
+    let checked = world.provider.check(world.by(60)).await;
+    assert!(checked.iter().all(|one| one.outcome.is_ok()), "{checked:?}");
+    let asked: Vec<_> = checked.iter().map(|one| one.action).collect();
+    let expected = [
+        Action::DescribeInstances,
+        Action::DescribeInstanceAttribute,
+        Action::TerminateInstances,
+        Action::DescribeAutoScalingInstances,
+        Action::DescribeAutoScalingGroups,
+        Action::DescribeFleets,
+        Action::DescribeSpotFleetRequests,
+        Action::DescribeTargetGroups,
+        Action::DescribeLoadBalancers,
+        Action::DescribeSpotPriceHistory,
+    ];
+    assert_eq!(asked, expected);
 }
 
 /// What became of the question whether instances may be terminated; none: it was not asked.
@@ -155,12 +229,15 @@ async fn check_names_each_right_that_is_missing_and_tells_it_from_what_may_pass(
         (Fault::ServerError, ErrorClass::Transient),
         (Fault::Hang, ErrorClass::Timeout),
     ] {
-        let world = World::of_group(1, 0);
-        world.aws.fail("autoscaling:DescribeAutoScalingGroups", fault, u32::MAX);
-        let checked = world.provider.check(world.clock_at(secs(600))).await;
-        for one in checked {
-            let expected = (one.action == Action::DescribeAutoScalingGroups).then_some(class);
-            assert_eq!(one.outcome.err().map(|error| error.class), expected, "{fault:?}: {}", one.action);
+        for failing in Action::ALL.into_iter().filter(|action| allowed().contains(action.right())) {
+            if UNASKED.contains(&failing) {
+                continue;
+            }
+            let world = of_everything();
+            world.aws.fail(failing.right(), fault, u32::MAX);
+            let checked = world.provider.check(world.clock_at(secs(600))).await;
+            let failed = checked.iter().filter_map(|one| Some((one.action, one.outcome.as_ref().err()?.class)));
+            assert_eq!(failed.collect::<Vec<_>>(), [(failing, class)], "{fault:?}: {checked:?}");
         }
     }
 }

@@ -11,10 +11,19 @@ use crate::support::{URL, World, settings};
 
 const POLICY: &str = "deploy/iam/interruptions.json";
 
+/// What is asked.
+const ALL: [Action; 5] = [
+    Action::GetQueueAttributes,
+    Action::ReceiveMessage,
+    Action::ChangeMessageVisibility,
+    Action::DeleteMessage,
+    Action::DescribeLifecycleHooks,
+];
+
 async fn check(world: &World) -> Vec<(Action, Result<(), (ErrorClass, String)>)> {
     let checked = world.queue.check(world.by(30)).await;
     let read = |Checked { action, outcome, dispensable }| {
-        assert!(!dispensable, "a queue that was asked for is wanted");
+        assert_eq!(dispensable, action == Action::DescribeLifecycleHooks, "a queue that was asked for is wanted");
         (action, outcome.map_err(|error| (error.class, error.to_string())))
     };
     checked.into_iter().map(read).collect()
@@ -50,24 +59,28 @@ async fn check_finds_everything_in_order_and_changes_nothing() {
     world.aws.send(&world.warning(1));
     let checked = check(&world).await;
     let asked: Vec<_> = checked.iter().map(|(action, _)| *action).collect();
-    let all =
-        [Action::GetQueueAttributes, Action::ReceiveMessage, Action::ChangeMessageVisibility, Action::DeleteMessage];
-    assert_eq!(asked, all);
+    assert_eq!(asked, ALL);
     assert!(checked.iter().all(|(_, outcome)| outcome.is_ok()), "{checked:?}");
     assert_eq!(world.aws.messages(|messages| (messages.len(), messages.visible(), messages.received())), (1, 1, 0));
 }
 
+/// The others are limited to the groups of the cluster, and Auto Scaling has no dry run: they would change something.
+#[test]
+fn check_asks_for_every_right_of_the_policy_but_those_to_answer_hooks() {
+    let asked = ALL.iter().map(|action| action.right().to_owned());
+    let unasked = [Action::RecordLifecycleActionHeartbeat, Action::CompleteLifecycleAction];
+    assert_eq!(*allowed(), asked.chain(unasked.map(|action| action.right().to_owned())).collect());
+}
+
 #[tokio::test(start_paused = true)]
 async fn check_names_each_right_that_is_missing_and_where_it_stands() {
-    for action in
-        [Action::GetQueueAttributes, Action::ReceiveMessage, Action::ChangeMessageVisibility, Action::DeleteMessage]
-    {
+    for action in ALL {
         let world = World::new();
         world.aws.fail(action.right(), Fault::Denied, 1);
         let checked = check(&world).await;
         for (asked, outcome) in checked {
             let denied = outcome.err().map(|(class, what)| {
-                assert!(what.contains(&format!("not allowed to call {asked}, see {POLICY}")), "{what}");
+                assert!(what.contains(&format!("not allowed to call {asked}, see {}", asked.policy())), "{what}");
                 class
             });
             assert_eq!(denied, (asked == action).then_some(ErrorClass::Denied), "{asked}");
@@ -84,7 +97,8 @@ async fn check_tells_what_may_pass_from_what_will_not() {
     ] {
         let world = World::new();
         world.aws.fail("sqs:DeleteMessage", fault, u32::MAX);
-        let (_, outcome) = check(&world).await.pop().unwrap();
+        let checked = check(&world).await;
+        let (_, outcome) = checked.into_iter().find(|(action, _)| *action == Action::DeleteMessage).unwrap();
         let (found, what) = outcome.unwrap_err();
         let passing = [ErrorClass::Transient, ErrorClass::Timeout];
         assert!(passing.contains(&found) && passing.contains(&class), "{fault:?}: {what}");

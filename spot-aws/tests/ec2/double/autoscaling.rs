@@ -52,7 +52,7 @@ fn described(state: &State, name: &str, group: &Group) -> String {
         one + &member.weight.map(|weight| tag("WeightedCapacity", weight)).unwrap_or_default()
     });
     let mut one = tag("AutoScalingGroupName", name) + &tag("MinSize", group.min) + &tag("MaxSize", 100);
-    one += &tag("DesiredCapacity", group.desired);
+    one += &(tag("DesiredCapacity", group.desired) + &tag("CapacityRebalance", group.capacity_rebalance));
     one += &list("AvailabilityZones", "member", group.zones.iter().cloned());
     one += &list("Instances", "member", members);
     one += &list("TargetGroupARNs", "member", group.target_groups.iter().cloned());

@@ -70,6 +70,7 @@ pub(crate) struct Group {
     /// On-demand base, and percentage above it.
     pub(crate) mix: Option<(u32, u32)>,
     pub(crate) suspended: Vec<String>,
+    pub(crate) capacity_rebalance: bool,
     pub(crate) refresh: Option<&'static str>,
     pub(crate) target_groups: Vec<String>,
     pub(crate) classic: Vec<String>,
