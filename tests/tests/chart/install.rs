@@ -170,19 +170,80 @@ async fn killed_in_mid_drain(world: &World, running: Running) {
     running.kill();
 }
 
-/// What Helm does before it removes anything: the three containers of the hook, one after the other.
+/// What Helm does before it removes anything: the containers of the hook, one after the other.
 async fn release_before_removal(world: &World, helm: &Helm) {
     let hook = hook(world, helm).await;
     let kubelet = Kubelet::of(world, hook.clone());
-    for (container, expected) in containers(&hook).iter().zip([
-        "paused by ConfigMap spot-migrator/spot-migrator",
-        "on-demand-3: released",
-        "resumed by ConfigMap spot-migrator/spot-migrator",
-    ]) {
+    for (container, expected) in
+        containers(&hook).iter().zip(["paused by ConfigMap spot-migrator/spot-migrator", "on-demand-3: released"])
+    {
         let ended = kubelet.start(container).await.ended(PATIENCE).await;
         ended.assert_code(0);
         assert!(ended.output.contains(expected), "{}: {}", container.name, ended.output);
     }
+}
+
+/// Its pods are ended some time after Helm asks for it. This process is not ended at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_lives_on_begins_nothing_while_its_release_is_removed_and_the_next_one_begins_unpaused() {
+    let world = cluster().await;
+    world.join(&[Machine::spot("spot-1").label("kubernetes.io/os", "linux")]).await;
+    let opt_out = |value: Value| json!({"metadata": {"annotations": {"spot-migrator.io/do-not-migrate": value}}});
+    world.patch_node("on-demand-1", &opt_out(json!("true"))).await;
+    world.patch_node("on-demand-2", &opt_out(json!("true"))).await;
+    let (helm, values) = (Helm::on(&world), values());
+    let said = install(&helm, &values);
+    assert!(!said.contains("It is paused"), "{said}");
+    let [first, _second] = &pods(&world).await[..] else { panic!("two pods") };
+    let running = Kubelet::of(&world, first.clone()).start(&containers(first)[0]).await;
+    running.serves().await;
+    runs_end(&running, 1).await;
+
+    let hook = hook(&world, &helm).await;
+    let kubelet = Kubelet::of(&world, hook.clone());
+    for (done, container) in containers(&hook).iter().enumerate() {
+        kubelet.start(container).await.ended(PATIENCE).await.assert_code(0);
+        if done == 0 {
+            // As if the hook was killed here: it is still installed, and says what holds it.
+            let said = helm.with_chart(&["upgrade", RELEASE, "--namespace", RELEASE], &values).expect("it is upgraded");
+            assert!(said.contains("It is paused") && said.contains(" resume --config"), "{said}");
+        }
+    }
+    world.patch_node("on-demand-1", &opt_out(json!(null))).await;
+    world.patch_node("on-demand-2", &opt_out(json!(null))).await;
+    // The times of several runs come before Helm goes on.
+    runs_end(&running, 3).await;
+    helm.run(&["uninstall", RELEASE, "--namespace", RELEASE, "--timeout", "2m"]).expect("it is removed");
+    running.ended(PATIENCE).await.assert_code(4);
+    for name in ["on-demand-1", "on-demand-2"] {
+        let node = &world.nodes().await[name];
+        assert!(!is_claimed(node) && node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true), "{node:?}");
+    }
+    let audit = world.audit().await;
+    let writes =
+        audit.entries().filter(|entry| entry.user == ACCOUNT && entry.resource == "nodes" && entry.succeeded());
+    assert_eq!(writes.filter(|entry| entry.verb == Verb::Patch).count(), 0, "no node was marked");
+    let states = Api::<ConfigMap>::namespaced(world.client(), RELEASE);
+    assert_eq!(states.get_opt(RELEASE).await.expect("ConfigMaps can be read"), None);
+
+    let said = install(&helm, &values);
+    assert!(!said.contains("It is paused"), "{said}");
+    let [first, _second] = &pods(&world).await[..] else { panic!("two pods") };
+    let running = Kubelet::of(&world, first.clone()).start(&containers(first)[0]).await;
+    until("the on-demand nodes to go", RUN, || async {
+        if world.nodes().await.keys().eq(["spot-1"]) { Ok(()) } else { Err(running.process().output()) }
+    })
+    .await;
+}
+
+/// Waits until so many more runs have found nothing to do.
+async fn runs_end(running: &Running, more: u64) {
+    let ended = || running.metric("spot_migrator_runs_total", &[("outcome", "nothing_eligible")]);
+    let before = ended();
+    until("runs to end", PATIENCE, || async {
+        if ended() >= before + more { Ok(()) } else { Err(running.process().output()) }
+    })
+    .await;
 }
 
 fn is_claimed(node: &Node) -> bool {
