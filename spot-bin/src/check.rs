@@ -1,39 +1,34 @@
 //! `check`: whether everything is there that a run needs. It asks, and changes nothing.
 
+mod autoscaler;
+mod cloud;
 mod groups;
+mod lease;
+mod rebalancing;
+mod schedule;
 mod surroundings;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use jiff::Timestamp;
 use serde::Serialize;
-use spot_core::cloud::Freshness;
-use spot_core::error::{PortError, chain};
-use spot_core::ports::{Clock, Cluster as _, Instant, Scope, Silent};
+use spot_core::error::chain;
+use spot_core::ports::Clock;
 use spot_kube::{Right, TokioClock};
 use tokio::runtime;
 
-use crate::answer::Answer;
 use crate::cli::{CheckArgs, Environment, Output};
 use crate::config::{Config, Log, LogLevel};
 use crate::connection::{self, Connection};
 use crate::exit::{Exit, Fault};
-use crate::notices::Notices;
 use crate::output;
 use crate::provider::Provider;
 use crate::rights::{self, NeededBy};
-use crate::settings;
+use crate::settings::{self, Own};
 use crate::telemetry;
-
-/// How long the cloud may take for all questions.
-const CLOUD: Duration = Duration::from_secs(30);
-
-/// How many of the schedule's next times are told.
-const TIMES: usize = 3;
 
 /// What was found out about one thing that a run needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -134,52 +129,41 @@ pub fn check(args: &CheckArgs, overrides: &BTreeMap<String, String>, environment
     }
 }
 
+/// Everything at once, each question with its own deadline; told in the order in which a person would look.
 async fn findings(args: &CheckArgs, environment: &Environment, config: &Config) -> Vec<Finding> {
-    let mut findings = vec![Finding::ok(Subject::Configuration, "it is valid"), schedule(config)];
-    let connection = Connection::open(&args.access, environment, &config.state).await;
-    match &connection {
-        Ok(connection) => findings.extend(cluster(connection, config).await),
-        Err(fault) => findings.push(fault_of(Subject::Cluster, fault)),
-    }
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-    let provider = match Provider::of(config, environment, &clock, None).await {
-        Ok(provider) => provider,
-        Err(fault) => {
-            findings.push(fault_of(Subject::Cloud, &fault));
-            return findings;
-        }
-    };
-    findings.extend(answers(Subject::Cloud, &provider.check(clock.instant() + CLOUD).await));
-    // Whoever does not answer was told of.
-    if let Ok(connection) = &connection
-        && findings.iter().all(|finding| finding.verdict != Verdict::Failure)
-    {
-        let by = clock.instant() + CLOUD;
-        findings.extend(machines(connection, &provider, by).await);
-    }
-    findings.extend(queue(environment, config, &provider, &clock).await);
+    let budgets = settings::settings(config, &Own::of(environment)).policy.budgets;
+    let mut findings = vec![Finding::ok(Subject::Configuration, "it is valid")];
+    findings.extend(schedule::findings(&config.schedule, &budgets, &config.time_zone, clock.now()));
+    let (connection, provider) = tokio::join!(
+        Connection::with_clock(&args.access, environment, &config.state, Arc::clone(&clock)),
+        Provider::of(config, environment, &clock, None),
+    );
+    let (cluster, cloud) = tokio::join!(
+        async {
+            match &connection {
+                Ok(connection) => cluster(connection, config).await,
+                Err(fault) => vec![fault_of(Subject::Cluster, fault)],
+            }
+        },
+        async {
+            match &provider {
+                Ok(provider) => {
+                    // On the heap: the SDKs' futures are large.
+                    Box::pin(cloud::findings(connection.as_ref().ok(), provider, environment, config, &clock)).await
+                }
+                Err(fault) => vec![fault_of(Subject::Cloud, fault)],
+            }
+        },
+    );
+    findings.extend(cluster);
+    findings.extend(cloud);
     findings
 }
 
 /// A fault says itself what would help.
 fn fault_of(subject: Subject, fault: &Fault) -> Finding {
     Finding::failure(subject, chain(fault.error.as_ref()), None)
-}
-
-fn schedule(config: &Config) -> Finding {
-    let mut next: Vec<Timestamp> = Vec::new();
-    while let Some(time) = config.schedule.next_after(next.last().copied().unwrap_or_else(|| TokioClock::new().now()))
-        && next.len() < TIMES
-    {
-        next.push(time);
-    }
-    if next.is_empty() {
-        let detail = format!("`{}` never fires", config.schedule);
-        return Finding::failure(Subject::Schedule, detail, Some("correct `schedule`"));
-    }
-    let zoned = next.iter().map(|time| time.to_zoned(config.time_zone.clone()).strftime("%F %T %Z").to_string());
-    let times = zoned.collect::<Vec<_>>().join(", ");
-    Finding::ok(Subject::Schedule, format!("`{}` fires next at {times}", config.schedule))
 }
 
 /// Whether the cluster answers, and lets us do what a run does.
@@ -191,8 +175,13 @@ async fn cluster(connection: &Connection, config: &Config) -> Vec<Finding> {
         // It would be in a namespace that nobody names.
         features.lease = None;
     }
-    let missing = match connection.missing_rights(&features, Duration::ZERO).await {
+    let (missing, around) = tokio::join!(
+        connection.missing_rights(&features, Duration::ZERO),
+        surroundings::findings(connection, &config.leader_election),
+    );
+    let missing = match missing {
         Ok(missing) => missing,
+        // Whoever does not answer this answers nothing else.
         Err(fault) => {
             findings.push(fault_of(Subject::Cluster, &fault));
             return findings;
@@ -203,7 +192,7 @@ async fn cluster(connection: &Connection, config: &Config) -> Vec<Finding> {
         findings.push(Finding::ok(Subject::Rights, "none is missing"));
     }
     findings.extend(missing.iter().map(missing_right));
-    findings.extend(surroundings::findings(connection, &config.leader_election).await);
+    findings.extend(around);
     findings
 }
 
@@ -214,73 +203,6 @@ fn missing_right(right: &Right) -> Finding {
         NeededBy::Events => Finding::advice(Subject::Rights, detail, needed_by.remedy()),
         NeededBy::Everything | NeededBy::Migration | NeededBy::Interruption => {
             Finding::failure(Subject::Rights, detail, Some(needed_by.remedy()))
-        }
-    }
-}
-
-/// Machines without a Node, and groups of machines that can't let any go.
-async fn machines(connection: &Connection, provider: &Provider, by: Instant) -> Vec<Finding> {
-    if matches!(provider, Provider::NodeObject(_)) {
-        return Vec::new();
-    }
-    let live = match connection.cluster.open(Scope::Cluster, by).await {
-        Ok(live) => live,
-        Err(error) => return without_node(Err(error)).into_iter().collect(),
-    };
-    let view = live.view();
-    let found = without_node(provider.without_node(view.nodes(), by).await);
-    let groups = match provider.port().survey(view.nodes(), &[], Freshness::Cached, by).await {
-        Ok(facts) => groups::findings(view.nodes(), &facts),
-        Err(error) => {
-            let detail = format!("groups could not be looked at: {}", chain(&error));
-            vec![Finding::advice(Subject::Cloud, detail, "try again")]
-        }
-    };
-    found.into_iter().chain(groups).collect()
-}
-
-/// Machines that are billed, and that no run touches.
-fn without_node(found: Result<BTreeSet<String>, PortError>) -> Option<Finding> {
-    let (detail, remedy) = match found {
-        Ok(found) if found.is_empty() => return None,
-        Ok(found) => {
-            let ids = found.into_iter().collect::<Vec<_>>().join(", ");
-            (format!("instances of the cluster run without a Node: {ids}"), "terminate those that nobody needs")
-        }
-        Err(error) => {
-            let error = chain(&error);
-            (format!("instances without a Node could not be looked for: {error}"), "try again")
-        }
-    };
-    Some(Finding::advice(Subject::Cloud, detail, remedy))
-}
-
-/// Whether the queue answers what a run asks.
-async fn queue(
-    environment: &Environment,
-    config: &Config,
-    provider: &Provider,
-    clock: &Arc<dyn Clock>,
-) -> Vec<Finding> {
-    match Notices::of(config, environment, provider, clock, None, Arc::new(Silent)).await {
-        Ok(Some(notices)) => answers(Subject::Queue, &notices.check(clock.instant() + CLOUD).await),
-        Ok(None) => Vec::new(),
-        Err(fault) => vec![fault_of(Subject::Queue, &fault)],
-    }
-}
-
-fn answers(subject: Subject, answers: &[Answer]) -> Vec<Finding> {
-    answers.iter().map(|answer| answered(subject, answer)).collect()
-}
-
-fn answered(subject: Subject, answer: &Answer) -> Finding {
-    let detail = |error| format!("{}: {}", answer.question, chain(error));
-    match (&answer.outcome, answer.advice()) {
-        (Ok(()), _) => Finding::ok(subject, format!("{} is answered", answer.question)),
-        (Err(_), Some(error)) => Finding::advice(subject, detail(error), "grant it, or go without what needs it"),
-        (Err(error), None) => {
-            let remedy = answer.refusal().is_none().then_some("look at the endpoint and the network, and try again");
-            Finding::failure(subject, detail(error), remedy)
         }
     }
 }
@@ -302,41 +224,7 @@ fn text(findings: &[Finding]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-    use spot_core::error::ErrorClass;
-
     use super::*;
-
-    #[rstest]
-    #[case::answered(None, false, Verdict::Ok, false)]
-    #[case::denied(Some(ErrorClass::Denied), false, Verdict::Failure, false)]
-    #[case::refused(Some(ErrorClass::Permanent), false, Verdict::Failure, false)]
-    #[case::unreachable(Some(ErrorClass::Transient), false, Verdict::Failure, true)]
-    #[case::silent(Some(ErrorClass::Timeout), false, Verdict::Failure, true)]
-    #[case::denied_what_can_be_missed(Some(ErrorClass::Denied), true, Verdict::Advice, true)]
-    #[case::silent_on_what_can_be_missed(Some(ErrorClass::Timeout), true, Verdict::Failure, true)]
-    fn an_answer_of_the_cloud_fails_the_check_unless_a_run_can_do_without(
-        #[case] class: Option<ErrorClass>,
-        #[case] dispensable: bool,
-        #[case] verdict: Verdict,
-        #[case] remedy: bool,
-    ) {
-        let outcome = class.map_or(Ok(()), |class| Err(PortError::new(class, class.as_str())));
-        let finding = answered(Subject::Cloud, &Answer { question: "ec2:Ask".to_owned(), outcome, dispensable });
-        assert_eq!((finding.verdict, finding.remedy.is_some()), (verdict, remedy), "{finding:?}");
-        assert!(finding.detail.starts_with("ec2:Ask"), "{finding:?}");
-        assert!(class.is_none_or(|class| finding.detail.ends_with(class.as_str())), "{finding:?}");
-    }
-
-    #[test]
-    fn instances_without_a_node_are_named_and_never_fail_the_check() {
-        assert_eq!(without_node(Ok(BTreeSet::new())), None);
-        let found = without_node(Ok(["i-1", "i-2"].map(str::to_owned).into())).expect("they are told of");
-        assert_eq!(found.verdict, Verdict::Advice);
-        assert!(found.detail.ends_with("i-1, i-2"), "{found:?}");
-        let unasked = without_node(Err(PortError::new(ErrorClass::Denied, "no"))).expect("it is told of");
-        assert_eq!(unasked.verdict, Verdict::Advice);
-    }
 
     #[test]
     fn every_finding_has_a_line_and_its_remedy_below() {

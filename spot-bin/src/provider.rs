@@ -118,6 +118,25 @@ impl Provider {
         }
     }
 
+    /// The groups of these nodes' spot machines that replace them at the cloud's recommendation, and terminate the old ones
+    /// by themselves, each with the names of the hooks that hold what it terminates; none: they are not known. Empty where
+    /// there is no one to ask.
+    ///
+    /// # Errors
+    /// When the cloud could not be asked.
+    #[cfg_attr(not(feature = "aws"), expect(clippy::unused_async, unused_variables, reason = "only AWS is asked"))]
+    pub async fn rebalancing(
+        &self,
+        nodes: &[Arc<NodeSnapshot>],
+        by: Instant,
+    ) -> Result<BTreeMap<String, Option<Vec<String>>>, PortError> {
+        match self {
+            Self::NodeObject(_) => Ok(BTreeMap::new()),
+            #[cfg(feature = "aws")]
+            Self::Aws(provider) => provider.rebalancing(nodes, by).await,
+        }
+    }
+
     /// What an hour of these instance types costs on spot, by type and zone. Empty where there is no one to ask.
     ///
     /// # Errors
