@@ -8,6 +8,7 @@ mod interruption;
 mod maker;
 mod notifications;
 mod reloads;
+mod standing;
 
 use jiff::Timestamp;
 use prometheus::process_collector::ProcessCollector;
@@ -28,6 +29,7 @@ use self::notifications::Notifications;
 pub use self::notifications::Told;
 pub use self::reloads::Reloaded;
 use self::reloads::Reloads;
+use self::standing::Standing;
 use crate::cost::Totals;
 use crate::feature::Feature;
 
@@ -53,8 +55,7 @@ pub struct Metrics {
     problems: IntCounterVec,
     last_success: Gauge,
     next_run: Gauge,
-    leader: IntGauge,
-    disabled: IntGaugeVec,
+    standing: Standing,
     interruptions: Interruptions,
     costs: Costs,
     reloads: Reloads,
@@ -147,13 +148,7 @@ impl Metrics {
                 "spot_migrator_next_run_timestamp_seconds",
                 "When the next run begins, in seconds since 1970; 0: not known yet.",
             )?)?,
-            leader: make.kept(IntGauge::new("spot_migrator_leader", "1 if this process may write.")?)?,
-            disabled: make.gauges(
-                "spot_migrator_feature_disabled",
-                "1 if the configuration asks for the feature, and the process goes on without it: a right is missing.",
-                "feature",
-                Feature::ALL.map(Feature::as_str),
-            )?,
+            standing: Standing::new(&make)?,
             interruptions: Interruptions::new(&make)?,
             costs: Costs::new(&make)?,
             reloads: Reloads::new(&make)?,
@@ -173,12 +168,17 @@ impl Metrics {
 
     /// Whether this process may write.
     pub fn leads(&self, leads: bool) {
-        self.leader.set(i64::from(leads));
+        self.standing.leader.set(i64::from(leads));
+    }
+
+    /// Whether nothing is ever written.
+    pub fn runs_dry(&self, dry_run: bool) {
+        self.standing.dry_run.set(i64::from(dry_run));
     }
 
     /// The process goes on without something that its configuration asks for.
     pub fn goes_without(&self, feature: Feature) {
-        self.disabled.with_label_values(&[feature.as_str()]).set(1);
+        self.standing.goes_without(feature);
     }
 
     /// A message for the webhook, and what became of it.
@@ -367,6 +367,7 @@ mod tests {
             "spot_migrator_last_success_timestamp_seconds".to_owned(),
             "spot_migrator_next_run_timestamp_seconds".to_owned(),
             "spot_migrator_leader".to_owned(),
+            "spot_migrator_dry_run".to_owned(),
             "spot_migrator_pods_moved_total".to_owned(),
         ];
         expected

@@ -88,6 +88,7 @@ impl Work<'_> {
         let connection = Connection::open(&self.args.access, self.environment, &self.config.state).await?;
         let namespace = connection.namespace()?;
         let metrics = Metrics::new().context("can't make the metrics")?;
+        metrics.runs_dry(self.config.dry_run);
         let provider = Provider::of(self.config, self.environment, &connection.clock, Some(&metrics)).await?;
         let prices = PriceBook::read(self.config.prices.as_deref()).map_err(Fault::usage)?;
         let ledger = Arc::new(Ledger::new(provider.clone(), prices, Arc::clone(&connection.clock), metrics.clone()));

@@ -53,11 +53,14 @@ fn the_rendered_objects_are_as_reviewed() {
 }
 
 #[test]
-fn what_is_shipped_for_monitoring_is_rendered_whole() {
-    let objects = objects(&with(
+fn what_is_shipped_for_monitoring_is_rendered_whole_and_so_it_is_for_a_dry_run() {
+    let monitored = with(
         node_object(),
         json!({"prometheusRule": {"enabled": true, "labels": {"release": "p"}}, "dashboard": {"enabled": true}}),
-    ));
+    );
+    let dry = objects(&with(monitored.clone(), json!({"config": {"dryRun": true}})));
+    let objects = objects(&monitored);
+    assert_eq!(object(&dry, "PrometheusRule", RELEASE), object(&objects, "PrometheusRule", RELEASE));
     let rule = object(&objects, "PrometheusRule", RELEASE);
     assert_eq!(rule["spec"], crate::yaml("deploy/monitoring/alerts.yaml")[0]);
     assert_eq!(rule["metadata"]["labels"]["release"], "p");

@@ -2,7 +2,10 @@
 
 #![expect(clippy::expect_used, reason = "what fails in a test ends it")]
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -71,6 +74,24 @@ async fn an_alert_fires_while_runs_fail_and_is_over_once_one_succeeds() {
     pods.patch(&stuck, &PatchParams::default(), &patch).await.expect("the pod is there");
     prometheus.fires("SpotMigratorFailing", false, ALERT).await;
     assert!(!world.nodes().await.contains_key("on-demand-1"), "a run succeeded");
+
+    drop(running);
+    prometheus.fires("SpotMigratorDown", true, ALERT).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_is_watched_as_well_but_for_a_leader_that_it_never_has() {
+    let world = World::start().await;
+    world.join(&[Machine::on_demand("on-demand-1")]).await;
+    let migrator = Migrator::install(&world, json!({"schedule": "@every 1s", "dryRun": true})).await;
+    let running = migrator.run(&[]);
+    running.serves().await;
+    let prometheus = Prometheus::start(&running).await;
+    // A file that it does not take.
+    migrator.rewrite(json!({"shedule": "@daily"}));
+    prometheus.fires("SpotMigratorReloadRefused", true, ALERT).await;
+    assert_eq!(prometheus.firing(), BTreeSet::from(["SpotMigratorReloadRefused".to_owned()]));
+    assert_eq!(running.metric("spot_migrator_leader", &[]), 0);
 
     drop(running);
     prometheus.fires("SpotMigratorDown", true, ALERT).await;
