@@ -2,8 +2,11 @@
 
 mod reads;
 
+use std::pin::Pin;
+
 use aws_sdk_ec2::types::{self, Filter};
 use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_runtime_api::http::Response;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use futures::future::{self, BoxFuture, FutureExt as _};
 use spot_core::error::{ErrorClass, PortError};
@@ -22,10 +25,11 @@ const PAGE: i32 = 100;
 impl Aws {
     /// Tries every read: those that need an instance, a group, a fleet or a balancer, about the first that is there, and
     /// where there is none, nothing is missing yet. And has EC2 say whether it would terminate one of the cluster's
-    /// instances. Region, credentials, endpoint and these rights are right if all are answered.
+    /// instances, and modify one of its EC2 Fleets. Region, credentials, endpoint and these rights are right if all are
+    /// answered.
     ///
     /// Nothing is changed. The other rights to change something can't be asked for without using them: Auto Scaling, load
-    /// balancing and Spot Fleets have no dry run, and that of an EC2 Fleet is about one that is being modified.
+    /// balancing and Spot Fleets have no dry run.
     pub async fn check(&self, by: Instant) -> Vec<Checked> {
         // Side by side: one that is asked again and again does not use up the time of the others.
         let asked: [BoxFuture<'_, Vec<Checked>>; 7] = [
@@ -96,15 +100,28 @@ impl Aws {
     /// Whether EC2 would let us terminate this instance.
     async fn may_terminate(&self, id: &str, by: Instant) -> Result<(), CallError> {
         let request = self.api.ec2.terminate_instances().instance_ids(id).dry_run(true);
+        self.rehearse(Action::TerminateInstances, by, Box::pin(request.send())).await
+    }
+
+    /// Whether EC2 would do what a dry run asks for, which is on the heap: the SDK's futures are large.
+    async fn rehearse<T, E>(
+        &self,
+        action: Action,
+        by: Instant,
+        dry_run: Pin<Box<impl Future<Output = Result<T, SdkError<E, Response>>>>>,
+    ) -> Result<(), CallError>
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
         let asked = async {
-            match request.send().await {
+            match dry_run.await {
                 // This is how EC2 says yes.
                 Err(SdkError::ServiceError(answer)) if answer.err().code() == Some("DryRunOperation") => Ok(()),
-                answer => answer.map(|_| ()),
+                answer => answer.map(drop),
             }
         };
-        match self.api.call(Action::TerminateInstances, by, asked).await {
-            // It is about the instance, not about us.
+        match self.api.call(action, by, asked).await {
+            // It is about the instance or fleet, not about us.
             Err(error) if error.kind == Kind::Refused => Ok(()),
             answer => answer,
         }

@@ -38,16 +38,16 @@ pub(crate) struct Nodeless {
 
 impl Aws {
     /// The running instances that are tagged for the cluster, had the time to join it, and are named by none of `nodes`,
-    /// which are *all* nodes. In a cluster of more than 10,000 instances, some of them.
+    /// which are *all* nodes. In a cluster of more than 10,000 instances, some of them. Whoever asks is told of them: they
+    /// are not warned of for a while.
     ///
     /// # Errors
     /// When EC2 could not be asked.
     pub async fn without_node(&self, nodes: &[Arc<NodeSnapshot>], by: Instant) -> Result<BTreeSet<String>, PortError> {
-        let named =
-            |node: &Arc<NodeSnapshot>| Some(ProviderId::parse(&node.provider_id).ok()?.instance_id().to_owned());
-        let named: BTreeSet<_> = nodes.iter().filter_map(named).collect();
-        let running = self.running_for_long(by).await?;
-        Ok(running.into_iter().filter(|id| !named.contains(id)).collect())
+        let looked = self.api.clock.instant();
+        let found = self.nameless(nodes, by).await?;
+        *lock(&self.nodeless) = Nodeless { looked: Some(looked), told: found.clone() };
+        Ok(found)
     }
 
     /// Warns of them, now and then, and only of what was not told of yet.
@@ -60,7 +60,7 @@ impl Aws {
             }
             nodeless.looked = Some(now);
         }
-        match self.without_node(nodes, by.min(now + LOOK)).await {
+        match self.nameless(nodes, by.min(now + LOOK)).await {
             Ok(found) => {
                 let mut nodeless = lock(&self.nodeless);
                 let new = found.difference(&nodeless.told).cloned().collect::<Vec<_>>().join(", ");
@@ -71,6 +71,14 @@ impl Aws {
             }
             Err(error) => tracing::debug!(%error, "instances without a Node could not be looked for"),
         }
+    }
+
+    async fn nameless(&self, nodes: &[Arc<NodeSnapshot>], by: Instant) -> Result<BTreeSet<String>, CallError> {
+        let named =
+            |node: &Arc<NodeSnapshot>| Some(ProviderId::parse(&node.provider_id).ok()?.instance_id().to_owned());
+        let named: BTreeSet<_> = nodes.iter().filter_map(named).collect();
+        let running = self.running_for_long(by).await?;
+        Ok(running.into_iter().filter(|id| !named.contains(id)).collect())
     }
 
     async fn running_for_long(&self, by: Instant) -> Result<BTreeSet<String>, CallError> {

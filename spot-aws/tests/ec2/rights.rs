@@ -86,10 +86,8 @@ fn what_changes_something_is_limited_to_what_is_the_clusters() {
 }
 
 /// The rights of the policy that can't be asked for without using them: neither Auto Scaling nor load balancing has dry
-/// runs, nor have Spot Fleets, and that of an EC2 Fleet is about one that would be modified. A made-up name asks nothing:
-/// the policy allows them on what bears the cluster's tag alone.
-const UNASKED: [Action; 7] = [
-    Action::ModifyFleet,
+/// runs, nor have Spot Fleets. A made-up name asks nothing: the policy allows them on what bears the cluster's tag alone.
+const UNASKED: [Action; 6] = [
     Action::ModifySpotFleetRequest,
     Action::TerminateInstanceInAutoScalingGroup,
     Action::DeregisterInstancesFromLoadBalancer,
@@ -107,7 +105,8 @@ fn of_everything() -> World {
     });
     let mut state = world.aws.state();
     for id in ["fleet-1", "sfr-1"] {
-        state.fleets.insert(id.to_owned(), Fleet::maintaining());
+        let tags = [("kubernetes.io/cluster/prod".to_owned(), "owned".to_owned())].into();
+        state.fleets.insert(id.to_owned(), Fleet { target: 3, tags, ..Fleet::maintaining() });
     }
     state.target_groups.insert("arn:web".to_owned(), Balancer::default());
     state.classic.insert("web".to_owned(), Balancer::default());
@@ -121,6 +120,7 @@ async fn check_asks_for_every_right_that_can_be_asked_for_without_changing_anyth
     let checked = world.provider.check(world.by(60)).await;
     assert!(checked.iter().all(|one| one.outcome.is_ok()), "{checked:?}");
     assert!(world.aws.writes().is_empty());
+    assert_eq!(world.aws.state().fleets["fleet-1"].target, 3);
     let told: BTreeSet<_> = checked.iter().map(|one| one.action.right().to_owned()).collect();
     assert_eq!(told.len(), checked.len(), "each is told once: {checked:?}");
     assert_eq!(told, world.aws.actions(), "what is told was asked");
@@ -138,6 +138,7 @@ async fn a_run_can_do_without_what_not_every_cluster_needs_and_without_nothing_e
     let expected = [
         Action::DescribeFleets,
         Action::DescribeFleetInstances,
+        Action::ModifyFleet,
         Action::DescribeSpotFleetRequests,
         Action::DescribeSpotFleetInstances,
         Action::DescribeNodegroup,
@@ -167,6 +168,27 @@ async fn check_asks_about_nothing_that_is_not_there() {
         Action::DescribeSpotPriceHistory,
     ];
     assert_eq!(asked, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_before_it_is_asked_about_is_no_want_of_a_right() {
+    for action in [
+        Action::DescribeInstanceRefreshes,
+        Action::DescribeLifecycleHooks,
+        Action::DescribeNodegroup,
+        Action::DescribeFleetInstances,
+        Action::ModifyFleet,
+        Action::DescribeSpotFleetInstances,
+        Action::DescribeTags,
+        Action::DescribeTargetHealth,
+        Action::DescribeInstanceHealth,
+    ] {
+        let world = of_everything();
+        world.aws.fail(action.right(), Fault::Gone, 1);
+        let checked = world.provider.check(world.by(60)).await;
+        assert!(checked.iter().all(|one| one.outcome.is_ok()), "{action}: {checked:?}");
+        assert_eq!(world.aws.count(action.right()), 1, "{action}");
+    }
 }
 
 /// What became of the question whether instances may be terminated; none: it was not asked.

@@ -103,6 +103,17 @@ async fn instances_that_run_without_a_node_are_told_of_once_and_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_asked_for_instances_without_a_node_is_not_warned_of_them_right_after() {
+    let (log, _listening) = listen();
+    let mut world = World::of_group(3, 0);
+    world.nodes.retain(|node| number_of(node) != 1);
+    let found = world.provider.without_node(&world.nodes, world.by(20)).await.unwrap();
+    assert_eq!(found, [id(1)].into());
+    world.survey(&[]).await;
+    assert!(!log.lines().iter().any(|line| line.contains("without a Node")), "{:?}", log.lines());
+}
+
+#[tokio::test(start_paused = true)]
 async fn instances_without_a_node_that_can_not_be_looked_for_hold_nothing_up() {
     let world = World::of_group(3, 0);
     world.survey(&[]).await;

@@ -1,7 +1,7 @@
-//! The reads: each is tried, one that needs a name about the first that is told of.
+//! What is asked of groups, fleets and load balancers: one question that needs a name about the first that is told of.
 
 use aws_sdk_autoscaling::types::AutoScalingGroup;
-use aws_sdk_ec2::types::Filter;
+use aws_sdk_ec2::types::{Filter, FleetData, TargetCapacitySpecification, TargetCapacitySpecificationRequest};
 use futures::future;
 use spot_core::ports::Instant;
 
@@ -10,9 +10,12 @@ use crate::check::Checked;
 use crate::error::{CallError, Kind};
 use crate::provider::Aws;
 use crate::provider::group::Group;
+use crate::provider::instance::CLUSTER_TAG;
 
 /// How many groups are looked through for one of EKS: the largest page.
 const GROUPS: i32 = 100;
+/// How many fleets are looked through for one of the cluster.
+const FLEETS: i32 = 100;
 /// A type that nearly every region has.
 const COMMON: &str = "m5.large";
 
@@ -50,13 +53,28 @@ impl Aws {
         let ec2 = &self.api.ec2;
         // The members of one that is instant can't be asked for.
         let keeping = Filter::builder().name("type").values("maintain").build();
-        let fleets = ec2.describe_fleets().filters(keeping).max_results(1);
+        let fleets = ec2.describe_fleets().filters(keeping).max_results(FLEETS);
         let fleets = self.api.call(Action::DescribeFleets, by, fleets.send()).await;
         let mut checked = vec![noted(Action::DescribeFleets, &fleets)];
-        if let Some(id) = fleets.ok().and_then(|page| page.fleets().first()?.fleet_id().map(str::to_owned)) {
+        let Ok(fleets) = fleets else { return checked };
+        if let Some(id) = fleets.fleets().iter().find_map(FleetData::fleet_id) {
             let members = ec2.describe_fleet_instances().fleet_id(id).max_results(1);
             let members = self.api.call(Action::DescribeFleetInstances, by, members.send()).await;
             checked.push(noted(Action::DescribeFleetInstances, &about(members)));
+        }
+        let cluster = format!("{CLUSTER_TAG}{}", self.rules.cluster_name);
+        let is_ours = |fleet: &&FleetData| fleet.tags().iter().any(|tag| tag.key() == Some(&cluster));
+        if let Some(fleet) = fleets.fleets().iter().find(is_ours) {
+            // What it wants already: even without the flag, nothing would change.
+            let now = fleet.target_capacity_specification();
+            let unchanged = TargetCapacitySpecificationRequest::builder()
+                .set_total_target_capacity(now.and_then(TargetCapacitySpecification::total_target_capacity))
+                .set_on_demand_target_capacity(now.and_then(TargetCapacitySpecification::on_demand_target_capacity))
+                .build();
+            let modify = ec2.modify_fleet().set_fleet_id(fleet.fleet_id().map(str::to_owned)).dry_run(true);
+            let modify = modify.target_capacity_specification(unchanged);
+            let modified = self.rehearse(Action::ModifyFleet, by, Box::pin(modify.send())).await;
+            checked.push(noted(Action::ModifyFleet, &modified));
         }
         checked
     }
@@ -139,6 +157,7 @@ const fn is_dispensable(action: Action) -> bool {
         action,
         Action::DescribeFleets
             | Action::DescribeFleetInstances
+            | Action::ModifyFleet
             | Action::DescribeSpotFleetRequests
             | Action::DescribeSpotFleetInstances
             | Action::DescribeNodegroup

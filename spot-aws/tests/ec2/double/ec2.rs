@@ -116,6 +116,11 @@ fn attribute(state: &State, request: &Request) -> Result<Answer, Refusal> {
     Ok(request.ec2(&(tag("instanceId", id) + &value)))
 }
 
+/// The answer to a dry run of what would be done.
+fn would() -> Refusal {
+    Refusal::new(412, "DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+}
+
 fn terminate(state: &mut State, request: &Request) -> Result<Answer, Refusal> {
     let ids = request.params.list("InstanceId");
     for id in &ids {
@@ -127,8 +132,7 @@ fn terminate(state: &mut State, request: &Request) -> Result<Answer, Refusal> {
         }
     }
     if request.params.get("DryRun") == "true" {
-        let words = "Request would have succeeded, but DryRun flag is set.";
-        return Err(Refusal::new(412, "DryRunOperation", words));
+        return Err(would());
     }
     for id in &ids {
         state.shut_down(id);
@@ -174,6 +178,7 @@ fn fleets(state: &State, request: &Request) -> Result<Answer, Refusal> {
         let policy = if fleet.terminates_excess { "termination" } else { "no-termination" };
         one += &tag("excessCapacityTerminationPolicy", policy);
         one += &configs;
+        one += &list("tagSet", "item", fleet.tags.iter().map(|(key, value)| tag("key", key) + &tag("value", value)));
         Ok(one)
     };
     let fleets = ids.iter().map(one).collect::<Result<Vec<_>, _>>()?;
@@ -241,6 +246,9 @@ fn modify_fleet(state: &mut State, request: &Request) -> Result<Answer, Refusal>
     let number = |name: &str| request.params.get(&format!("TargetCapacitySpecification.{name}")).parse().unwrap();
     let (total, on_demand): (u32, u32) = (number("TotalTargetCapacity"), number("OnDemandTargetCapacity"));
     let fleet = modifiable(state, request.params.get("FleetId"))?;
+    if request.params.get("DryRun") == "true" {
+        return Err(would());
+    }
     // Unless it is told not to, it terminates what is too much.
     fleet.terminates_excess = request.params.get("ExcessCapacityTerminationPolicy") != "no-termination";
     (fleet.target, fleet.on_demand, fleet.modified) = (total, on_demand, Some(Instant::now()));

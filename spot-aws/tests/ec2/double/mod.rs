@@ -52,6 +52,8 @@ pub(crate) enum Fault {
     Denied,
     /// The credentials have expired.
     Expired,
+    /// What it is about is not there any more.
+    Gone,
 }
 
 impl Fault {
@@ -148,6 +150,7 @@ impl Aws {
             Some(Fault::Expired) => {
                 return Ok(request.refuse(&Refusal::new(400, "RequestExpired", "Request has expired.")));
             }
+            Some(Fault::Gone) => return Ok(request.refuse(&Refusal::new(400, "ValidationError", "It is not there"))),
             Some(Fault::Reset) => return Err(reset()),
             Some(Fault::Hang) => return Err(None),
             Some(Fault::LostAnswer | Fault::HangAfterwards) | None => {}

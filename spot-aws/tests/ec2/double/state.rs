@@ -96,7 +96,7 @@ pub(crate) struct Fleet {
     /// Its state, if it is another one than it is by itself.
     pub(crate) ended: Option<&'static str>,
     pub(crate) short_since: Option<Instant>,
-    /// The tags of a Spot Fleet request.
+    /// Its tags.
     pub(crate) tags: BTreeMap<String, String>,
     /// Where a Spot Fleet registers what it launches.
     pub(crate) target_groups: Vec<String>,
