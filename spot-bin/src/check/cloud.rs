@@ -69,9 +69,9 @@ async fn looked_at(
     let live = connection.cluster.open(Scope::Cluster, by).await?;
     let view = live.view();
     let (nodes, port) = (view.nodes(), provider.port());
-    let (without_node, facts) =
-        tokio::try_join!(provider.without_node(nodes, by), port.survey(nodes, &[], Freshness::Cached, by))?;
-    // The survey has asked for the groups already.
+    // One after the other: each goes on with what those before it have found.
+    let without_node = provider.without_node(nodes, by).await?;
+    let facts = port.survey(nodes, &[], Freshness::Cached, by).await?;
     let rebalancing = provider.rebalancing(nodes, by).await?;
     let mut findings: Vec<_> = strangers(&without_node).into_iter().collect();
     findings.extend(groups::findings(nodes, &facts));

@@ -50,30 +50,31 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    const QUEUE: &str = "queueUrl: https://sqs.eu-west-1.amazonaws.com/123456789012/notices";
-
     #[rstest]
-    #[case::nobody_is_told("", Some(&["drain"][..]), Verdict::Advice, "nothing drains their nodes")]
-    #[case::no_hook(QUEUE, Some(&[][..]), Verdict::Advice, "no hook holds them until")]
-    #[case::a_drain_at_once("rebalanceRecommendation: drain", Some(&[][..]), Verdict::Advice, "may terminate")]
-    #[case::a_hook_of_ours("completeLifecycleHooks: [drain]", Some(&["logs", "drain"][..]), Verdict::Ok, "hook drain holds")]
-    #[case::a_hook_of_others("completeLifecycleHooks: [drain]", Some(&["logs"][..]), Verdict::Advice, "hook logs holds")]
-    #[case::unknown_hooks("completeLifecycleHooks: [drain]", None, Verdict::Advice, "is not known")]
+    #[case::nobody_is_told(None, Some(&["drain"][..]), Verdict::Advice, "nothing drains their nodes")]
+    #[case::no_hook(Some(""), Some(&[][..]), Verdict::Advice, "no hook holds them until")]
+    #[case::a_drain_at_once(Some("rebalanceRecommendation: drain"), Some(&[][..]), Verdict::Advice, "may terminate")]
+    #[case::a_hook_of_ours(
+        Some("completeLifecycleHooks: [drain]"), Some(&["logs", "drain"][..]), Verdict::Ok, "hook drain holds"
+    )]
+    #[case::a_hook_of_others(
+        Some("completeLifecycleHooks: [drain]"), Some(&["logs"][..]), Verdict::Advice, "hook logs holds"
+    )]
+    #[case::unknown_hooks(Some("completeLifecycleHooks: [drain]"), None, Verdict::Advice, "is not known")]
     fn it_is_told_whether_nodes_are_drained_before_their_group_terminates_them(
-        #[case] keys: &str,
+        #[case] beside_a_queue: Option<&str>,
         #[case] hooks: Option<&[&str]>,
         #[case] verdict: Verdict,
         #[case] words: &str,
     ) {
-        let lines = if keys.is_empty() || keys == QUEUE { vec![keys] } else { vec![QUEUE, keys] };
-        let lines = lines.iter().filter(|line| !line.is_empty()).map(|line| format!("  {line}\n")).collect::<String>();
-        let interruption = if lines.is_empty() { String::new() } else { format!("interruption:\n{lines}") };
+        let queue = "queueUrl: 'https://sqs.eu-west-1.amazonaws.com/123456789012/notices'";
+        let keys = beside_a_queue.map(|keys| format!("interruption: {{{queue}, {keys}}}")).unwrap_or_default();
         let text = format!(
-            "apiVersion: spot-migrator.io/v1alpha1\nkind: SpotMigratorConfiguration\ncloudProvider:\n  name: aws\n  aws:\n    \
-             clusterName: prod\n{interruption}"
+            "apiVersion: spot-migrator.io/v1alpha1\nkind: SpotMigratorConfiguration\n\
+             cloudProvider: {{name: aws, aws: {{clusterName: prod}}}}\n{keys}\n"
         );
-        let config =
-            Config::load(Some(("spot.yaml", &text)), [], &BTreeMap::new()).unwrap_or_else(|error| panic!("{error}"));
+        let config = Config::load(Some(("spot.yaml", &text)), [], &BTreeMap::new());
+        let config = config.unwrap_or_else(|error| panic!("{error}"));
         let hooks = hooks.map(|hooks| hooks.iter().map(|hook| (*hook).to_owned()).collect());
         let found = findings(&[("spot".to_owned(), hooks)].into(), &config.interruption);
         let [found] = &found[..] else { panic!("there is one group: {found:?}") };

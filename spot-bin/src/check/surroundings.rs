@@ -78,6 +78,7 @@ pub(super) async fn findings(connection: &Connection, election: &LeaderElection)
 pub(super) async fn answered<T>(asked: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
     match timeout(ASKING, asked).await {
         Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) => Err(status.message),
         Ok(Err(error)) => Err(chain(&error)),
         Err(_elapsed) => Err(format!("no answer within {} s", ASKING.as_secs())),
     }

@@ -8,6 +8,7 @@ GET  /double/calls  what was asked for so far, by whom
 PUT  /double/pace   {"seconds"}: how long transitions take from now on
 PUT  /double/market {"exhausted", "prices", "instances", "fleets"}: what EC2 has to sell from now on
 PUT  /double/denied {"rights"}: what nobody but the test and the world may do from now on
+PUT  /double/aged   {"seconds"}: so much longer ago were all instances launched that are there
 PUT  /double/held   {"action"}: calls of it that are done and not answered, until another is named or none
 ```
 """
@@ -88,6 +89,10 @@ class Front:
             case "PUT", "denied":
                 with self.lock:
                     DENIED.rights = set(json.loads(body)["rights"])
+                answer = {}
+            case "PUT", "aged":
+                with self.lock:
+                    instances.age(float(json.loads(body)["seconds"]))
                 answer = {}
             case "PUT", "held":
                 with self.lock:

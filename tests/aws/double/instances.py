@@ -2,6 +2,7 @@
 
 import copy
 import re
+from datetime import timedelta
 
 from moto.core.responses import ActionResult
 from moto.ec2 import utils
@@ -58,6 +59,13 @@ def advance():
         for instance in backend.all_instances():
             if instance.state == "shutting-down" and CLOCK.over(instance.ending_since):
                 instance.terminate()
+
+
+def age(seconds):
+    """Has all instances launched earlier."""
+    for backend in each(ec2_backends):
+        for instance in backend.all_instances():
+            instance.launch_time -= timedelta(seconds=seconds)
 
 
 def each(backends):

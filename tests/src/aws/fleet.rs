@@ -1,6 +1,6 @@
 //! What Spot Fleets need of AWS, and what stands in their way.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -76,6 +76,14 @@ impl Aws {
     /// If the double does not answer.
     pub async fn deny(&self, rights: &[&str]) {
         let _empty: Value = self.door.ask("PUT", "/double/denied", &json!({"rights": rights})).await;
+    }
+
+    /// Has all instances that are there launched so much earlier.
+    ///
+    /// # Panics
+    /// If the double does not answer.
+    pub async fn age(&self, by: Duration) {
+        let _empty: Value = self.door.ask("PUT", "/double/aged", &json!({"seconds": by.as_secs_f64()})).await;
     }
 
     /// Does what calls of this action ask for, and answers none of them until another is named, or none.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "clippy's allowance for tests does not reach their helper functions")]
 
+mod check;
 mod cluster;
 mod double;
 mod migration;
