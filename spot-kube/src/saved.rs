@@ -2,6 +2,7 @@
 
 mod item;
 mod list;
+mod plain;
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -14,7 +15,7 @@ use serde_json::value::RawValue;
 use spot_core::view::{Change, Known, View};
 use spot_core::volume::VolumeChange;
 
-use self::item::{Item, Object, Wrong};
+use self::item::{Item, Object, Room, Wrong};
 use self::list::List;
 use crate::snapshot::doubt::{self, Doubt};
 use crate::snapshot::{self, Interner};
@@ -167,7 +168,7 @@ impl Saved {
         let Some(kind) = kind else { return Err(place.not_an_object("it has no `kind`")) };
         let items = match object {
             Content::Object(object) => {
-                let (_, object) = object.decoded(kind);
+                let (_, object) = object.decoded(kind, &mut Room::default());
                 return self.object(place, kind, object);
             }
             Content::List(items) => items,

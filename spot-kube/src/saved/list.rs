@@ -36,6 +36,13 @@ pub(super) struct List<'t> {
     pub(super) items: Vec<&'t str>,
 }
 
+/// The lines of a text, with their ends.
+#[derive(Debug)]
+pub(super) struct Lines<'t> {
+    /// What is left of it.
+    pub(super) rest: &'t str,
+}
+
 impl<'t> List<'t> {
     /// The list that is the only document of a text, if it is laid out so.
     pub(super) fn of(text: &'t str) -> Option<Self> {
@@ -46,9 +53,9 @@ impl<'t> List<'t> {
         let rest = &rest["items:\n".len()..];
         let mut items = Vec::new();
         let (mut begun, mut at) = (0, 0);
-        for line in rest.split_inclusive('\n') {
+        for line in (Lines { rest }) {
             let is_item = line.starts_with("- ");
-            if at > 0 && (is_item || !is_inside(line)) {
+            if at > begun && (is_item || !is_inside(line)) {
                 items.push(&rest[begun..at]);
                 begun = at;
             }
@@ -58,7 +65,7 @@ impl<'t> List<'t> {
             at += line.len();
         }
         let tail = &rest[at..];
-        if tail.is_empty() && begun < at {
+        if begun < at {
             items.push(&rest[begun..at]);
         }
         let is_document = |text: &str| !text.lines().any(|line| line.starts_with("---") || line.starts_with("..."));
@@ -66,39 +73,53 @@ impl<'t> List<'t> {
     }
 }
 
+impl<'t> Iterator for Lines<'t> {
+    type Item = &'t str;
+
+    fn next(&mut self) -> Option<&'t str> {
+        let end = memchr::memchr(b'\n', self.rest.as_bytes()).map_or(self.rest.len(), |at| at + 1);
+        let (line, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        (!line.is_empty()).then_some(line)
+    }
+}
+
+/// How many spaces a line begins with.
+pub(super) fn indent(line: &str) -> usize {
+    line.bytes().take_while(|byte| *byte == b' ').count()
+}
+
 /// Whether a line goes on with an item.
 fn is_inside(line: &str) -> bool {
-    line.starts_with([' ', '\n', '\r', '#'])
+    matches!(line.as_bytes(), [b' ' | b'\n' | b'\r' | b'#', ..])
 }
 
 /// An item as a document of its own, without what is never read.
-pub(super) fn document(item: &str) -> String {
-    let mut kept = String::with_capacity(item.len() / 2);
-    let mut section = "";
+pub(super) fn document(item: &str, kept: &mut String) {
+    kept.clear();
+    let mut unread: &[&str] = &[];
     let mut is_skipping = false;
-    for (number, line) in item.split_inclusive('\n').enumerate() {
+    for (number, line) in (Lines { rest: item }).enumerate() {
         if number == 0 {
             kept.push_str("  ");
             kept.push_str(line.strip_prefix("- ").unwrap_or(line));
             continue;
         }
-        let indent = line.len() - line.trim_start_matches(' ').len();
-        let is_blank = line.trim().is_empty();
-        if is_skipping && (is_blank || indent > 4 || (indent == 4 && line[4..].starts_with('-'))) {
+        let indent = indent(line);
+        let content = &line[indent..];
+        let is_blank = matches!(content.as_bytes(), [] | [b'\n' | b'\r', ..]);
+        if is_skipping && (indent > 4 || is_blank || (indent == 4 && content.starts_with('-'))) {
             continue;
         }
-        is_skipping = false;
-        let key = line[indent..].split(':').next().unwrap_or_default();
+        let key = || content.split(':').next().unwrap_or_default();
         if indent == 2 && !is_blank {
-            section = key;
+            unread = UNREAD.iter().find(|(section, _)| *section == key()).map_or(&[], |(_, keys)| keys);
         }
-        if indent == 4 && UNREAD.iter().any(|(of, keys)| *of == section && keys.contains(&key)) {
-            is_skipping = true;
-            continue;
+        is_skipping = indent == 4 && unread.contains(&key());
+        if !is_skipping {
+            kept.push_str(line);
         }
-        kept.push_str(line);
     }
-    kept
 }
 
 /// The word behind `kind:` of an item, where it stands on a line of its own.
@@ -156,6 +177,8 @@ mod tests {
     fn a_document_has_all_that_is_read_and_nothing_of_what_is_not() {
         let expected = "  apiVersion: v1\n  kind: Pod\n  metadata:\n    name: web\n  spec:\n    nodeName: node\n  status:\n    \
                         phase: Running\n";
-        assert_eq!(document(POD), expected);
+        let mut kept = "of another item".to_owned();
+        document(POD, &mut kept);
+        assert_eq!(kept, expected);
     }
 }

@@ -199,6 +199,28 @@ fn a_budgets_status_counts_if_it_is_of_the_specification_as_it_stands() {
 }
 
 #[test]
+fn an_item_is_read_alike_whether_all_of_it_is_plain_or_not() {
+    let list = |more: &str| {
+        format!(
+            "kind: List\nitems:\n- kind: Node\n  metadata:\n    name: a\n    uid: u\n    {more}creationTimestamp: \
+             \"2026-01-01T00:00:00Z\"\n    labels:\n      zone: a\n      hash: 7c9d8b6f5\n  spec:\n    unschedulable: \
+             true\n    taints:\n    - key: k\n      effect: NoSchedule\n"
+        )
+    };
+    let node = |more: &str| std::sync::Arc::clone(&view(&list(more)).unwrap().nodes()[0]);
+    assert_eq!(node("").labels.get("hash").map(String::as_str), Some("7c9d8b6f5"));
+    for more in [
+        "# a comment\n    ",
+        "annotations:\n      of: |\n        several\n        lines\n    ",
+        "generateName: {}\n    ",
+    ] {
+        assert_eq!(node(more), node(""), "{more}");
+    }
+    let twice = chain(&view(&list("labels:\n      zone: b\n    ")).unwrap_err());
+    assert!(twice.contains("item 1 can't be used") && twice.contains("labels"), "{twice}");
+}
+
+#[test]
 fn files_are_joined_and_what_none_of_them_holds_is_unknown() {
     let nodes = json!({"kind": "NodeList", "items": [{"metadata": {"name": "a", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}}]});
     let pods = "kind: PodList\nitems: []\n---\nkind: DaemonSet\nmetadata: {name: d, namespace: s, uid: d1}\n---\nkind: Secret\n";
