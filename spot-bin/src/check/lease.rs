@@ -6,6 +6,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use super::{Finding, Subject};
 use crate::config::LeaderElection;
 
+/// One that ends in order gives its lease back.
+const STALE: &str = "see why that process ended or hangs; the next one that runs takes the lease";
+
 /// Who holds the lease, since when, and whether it has run out.
 pub(super) fn finding(found: Option<&Lease>, election: &LeaderElection, now: Timestamp) -> Finding {
     let name = &election.lease_name;
@@ -30,9 +33,6 @@ pub(super) fn finding(found: Option<&Lease>, election: &LeaderElection, now: Tim
     }
     Finding::ok(Subject::Lease, format!("{holder} leads{since}: it renewed lease {name} {ago} s ago"))
 }
-
-/// One that ends in order gives its lease back.
-const STALE: &str = "see why that process ended or hangs; the next one that runs takes the lease";
 
 #[cfg(test)]
 mod tests {
