@@ -1,7 +1,8 @@
-//! The configuration file is read again while the process runs: when it changes, and when the process is told to.
+//! The configuration file is read again while the process runs: when it changes, or a file that it names, and when the
+//! process is told to.
 //!
 //! ```text
-//!  file, looked at ──► changed, and whole ──► loaded as at the start ──► only keys that may change? ──► in force
+//! files, looked at ──► changed, and whole ──► loaded as at the start ──► only keys that may change? ──► in force
 //!  SIGHUP ─────────────────────┘                     └── refused whole: what is in force stays ◄──┘
 //! ```
 //!
@@ -9,11 +10,12 @@
 //! mounted `ConfigMap` is a link that is swapped, a folder may be replaced, and a network's file system tells nothing.
 
 mod change;
+mod named;
 mod sight;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +23,12 @@ use anyhow::{Context as _, anyhow};
 use futures::future;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
 use self::change::Change;
+pub(crate) use self::named::Named;
 use self::sight::{Content, Sight};
 use crate::cli::Environment;
 use crate::config::Config;
@@ -51,6 +54,22 @@ pub(crate) struct Reload<'a> {
     pub(crate) audience: &'a Audience,
     /// Where the one in force is, and all others that go by it look.
     pub(crate) current: watch::Sender<Arc<Config>>,
+    /// What the process has begun with.
+    pub(crate) named: Named,
+}
+
+/// What was seen.
+struct Past {
+    sight: Sight<Seen>,
+    /// What of the files that the configuration names is in force.
+    named: Named,
+}
+
+/// What a look shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    file: Content,
+    named: Named,
 }
 
 /// SIGHUP, from now on caught.
@@ -65,30 +84,39 @@ impl Reload<'_> {
     /// Goes on until it is dropped; without a signal there is nobody to whom a change would matter.
     pub(crate) async fn run(&self, hang_up: Option<Signal>) -> Infallible {
         let Some(mut hang_up) = hang_up else { return future::pending().await };
-        let mut sight = Sight::default();
+        let mut past = self.past();
         loop {
             let is_told = tokio::select! {
                 _ = hang_up.recv() => true,
                 () = sleep(LOOK), if self.path.is_some() => false,
             };
-            self.look(&mut sight, is_told).await;
+            self.look(&mut past, is_told).await;
         }
     }
 
-    /// Looks at the file once.
-    async fn look(&self, sight: &mut Sight, is_told: bool) {
+    fn past(&self) -> Past {
+        Past { sight: Sight::default(), named: self.named.clone() }
+    }
+
+    /// Looks at the files once.
+    async fn look(&self, past: &mut Past, is_told: bool) {
         let Some(path) = self.path else {
             warn!("SIGHUP: there is no file to read again; name one with --config");
             return;
         };
-        if let Some(content) = sight.due(read(path).await, is_told) {
-            self.take(path, content, is_told);
+        let named = Named::files(&self.current.borrow());
+        let seen = match read(path.to_owned(), named).await {
+            Ok(seen) => seen,
+            Err(error) => return warn!(%error, "the configuration can't be looked at"),
+        };
+        if let Some(Seen { file, named: _ }) = past.sight.due(seen, is_told) {
+            self.take(path, file, &mut past.named, is_told);
         }
     }
 
     /// Puts it in force, or says why not.
-    fn take(&self, path: &Path, content: &Content, is_told: bool) {
-        let result = content.as_ref().map_err(|why| anyhow!("{why}")).and_then(|text| self.judge(path, text));
+    fn take(&self, path: &Path, content: &Content, in_force: &mut Named, is_told: bool) {
+        let result = content.as_ref().map_err(|why| anyhow!("{why}")).and_then(|text| self.judge(path, text, in_force));
         match result {
             Ok(Change { keys }) if keys.is_empty() => {
                 self.metrics.goes_by_its_file();
@@ -114,12 +142,15 @@ impl Reload<'_> {
         }
     }
 
-    /// Puts it in force if all of it may be, and returns what is another than before.
-    fn judge(&self, path: &Path, text: &str) -> anyhow::Result<Change> {
+    /// Puts it in force if all of it may be, with what is in the files that it names, and returns what is another than
+    /// before.
+    fn judge(&self, path: &Path, text: &str, in_force: &mut Named) -> anyhow::Result<Change> {
         let name = path.display().to_string();
         let config = Config::load(Some((&name, text)), self.environment.all(), self.overrides)?;
         settings::supported(&config)?;
-        let change = Change::between(&self.current.borrow(), &config)?;
+        let mut change = Change::between(&self.current.borrow(), &config)?;
+        let named = Named::of(&config);
+        change.keys.extend(named.changed_since(in_force));
         if change.keys.is_empty() {
             return Ok(change);
         }
@@ -136,18 +167,20 @@ impl Reload<'_> {
         if config.interruption.queue.is_some() && change::KEPT_BY_ANSWERS.iter().any(|key| change.touches(key)) {
             warn!("answers to interruptions go by what was in force when the process began to lead");
         }
+        *in_force = named;
         self.current.send_replace(Arc::new(config));
         Ok(change)
     }
 }
 
-/// What is in the file. A file system that hangs holds up nothing else.
-async fn read(path: &Path) -> Content {
-    let path = path.to_owned();
+/// What is in the file, and in those that are named. A file system that hangs holds up nothing else.
+async fn read(path: PathBuf, named: BTreeMap<&'static str, PathBuf>) -> Result<Seen, JoinError> {
     let read = spawn_blocking(move || {
-        text::read(&path).map_err(|error| format!("can't read the configuration {}: {error:#}", path.display()))
+        let file = text::read(&path);
+        let file = file.map_err(|error| format!("can't read the configuration {}: {error:#}", path.display()));
+        Seen { file, named: Named::read(&named) }
     });
-    read.await.unwrap_or_else(|error| Err(format!("can't read the configuration: {error}")))
+    read.await
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use crate::notices::Notices;
 use crate::notify::{self, Audience};
 use crate::observers::Observers;
 use crate::provider::Provider;
-use crate::reload::{self, Reload};
+use crate::reload::{self, Named, Reload};
 use crate::rights::{self, Missing};
 use crate::settings::{self, Own};
 use crate::signals::Signals;
@@ -122,7 +122,7 @@ impl Work<'_> {
         let Some(missing) = missing else {
             // The sender of messages ends with its last observer.
             drop((observers, notifier));
-            beside.end().await;
+            beside.end_within(self.config.shutdown_grace_period).await;
             return Ok(Exit::Orderly);
         };
         if missing.events.is_empty() {
@@ -180,7 +180,8 @@ impl Work<'_> {
             beside.fall_silent();
         }
         stop.set();
-        beside.end().await;
+        // Within the time after which an end is called none that is orderly.
+        beside.end_within(self.config.shutdown_grace_period).await;
         ended
     }
 
@@ -195,6 +196,7 @@ impl Work<'_> {
             lines: self.lines,
             audience,
             current: watch::Sender::new(Arc::new(self.config.clone())),
+            named: Named::of(self.config),
         }
     }
 

@@ -3,18 +3,24 @@
 /// What is in a file, or why that can't be said.
 pub(super) type Content = Result<String, String>;
 
-/// What was seen of a file.
-#[derive(Debug, Default)]
-pub(super) struct Sight {
-    last: Option<Content>,
+/// What was seen of a file, or of several together.
+#[derive(Debug)]
+pub(super) struct Sight<C = Content> {
+    last: Option<C>,
     /// What was gone by last.
-    taken: Option<Content>,
+    taken: Option<C>,
 }
 
-impl Sight {
+impl<C> Default for Sight<C> {
+    fn default() -> Self {
+        Self { last: None, taken: None }
+    }
+}
+
+impl<C: Clone + PartialEq> Sight<C> {
     /// The content, if it is to be gone by: it is another one than before, and was the same at the last look, so that
     /// nobody is in the middle of writing it; or somebody asks for it.
-    pub(super) fn due(&mut self, content: Content, is_asked: bool) -> Option<&Content> {
+    pub(super) fn due(&mut self, content: C, is_asked: bool) -> Option<&C> {
         let is_whole = self.last.as_ref() == Some(&content);
         let is_new = self.taken.as_ref() != Some(&content);
         self.last = Some(content.clone());
@@ -49,7 +55,7 @@ mod tests {
 
     #[test]
     fn whoever_asks_need_not_wait() {
-        let mut sight = Sight::default();
+        let mut sight: Sight = Sight::default();
         assert_eq!(sight.due(Ok("a".to_owned()), true), Some(&Ok("a".to_owned())));
         assert_eq!(sight.due(Ok("a".to_owned()), false), None);
         assert_eq!(sight.due(Ok("a".to_owned()), true), Some(&Ok("a".to_owned())));

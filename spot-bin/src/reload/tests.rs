@@ -5,12 +5,17 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
+use axum::Router;
+use jiff::Timestamp;
 use spot_core::ports::Clock;
 use spot_kube::TokioClock;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
 use super::*;
 use crate::cli::Environment;
 use crate::config::Notifications;
+use crate::feature::Feature;
 use crate::notify;
 use crate::provider::Provider;
 use crate::telemetry::Lines;
@@ -67,9 +72,10 @@ impl Scene {
             ledger: &self.ledger,
             lines: &self.lines,
             audience: &self.audience,
+            named: Named::of(&in_force.borrow()),
             current,
         };
-        script(&mut Looks { reload: &reload, sight: Sight::default() }).await;
+        script(&mut Looks { reload: &reload, past: reload.past() }).await;
         let config = in_force.borrow();
         Config::clone(&config)
     }
@@ -89,13 +95,13 @@ impl Scene {
 /// What looks at the file.
 struct Looks<'a> {
     reload: &'a Reload<'a>,
-    sight: Sight,
+    past: Past,
 }
 
 impl Looks<'_> {
     /// By itself.
     async fn look(&mut self) {
-        self.reload.look(&mut self.sight, false).await;
+        self.reload.look(&mut self.past, false).await;
     }
 
     /// Long enough.
@@ -106,7 +112,7 @@ impl Looks<'_> {
 
     /// At a signal.
     async fn told(&mut self) {
-        self.reload.look(&mut self.sight, true).await;
+        self.reload.look(&mut self.past, true).await;
     }
 }
 
@@ -177,7 +183,7 @@ async fn a_webhook_without_an_address_refuses_the_whole_change_and_says_nothing_
             write(&scene.path, &body);
             looks.twice().await;
             let text = format!("{HEAD}{body}");
-            let refused = looks.reload.judge(&scene.path, &text).expect_err("it is refused");
+            let refused = looks.reload.judge(&scene.path, &text, &mut looks.past.named).expect_err("it is refused");
             assert!(!format!("{refused:#}").contains("hooks"), "{refused:#}");
         })
         .await;
@@ -263,4 +269,77 @@ async fn variables_and_flags_go_on_to_win_over_the_file() {
         })
         .await;
     assert_eq!((config.schedule.to_string().as_str(), config.drain.timeout), ("0 5 * * *", Duration::from_mins(7)));
+}
+
+/// Listens as a webhook, and hands out what it is told.
+async fn webhook() -> (String, mpsc::UnboundedReceiver<String>) {
+    // Another test may have been first.
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    let (tell, told) = mpsc::unbounded_channel();
+    let router = Router::new().fallback(async move |body: String| tell.send(body).expect("the test goes on"));
+    drop(tokio::spawn(async move { axum::serve(listener, router).await }));
+    (format!("http://{address}/"), told)
+}
+
+#[tokio::test]
+async fn a_file_that_is_named_is_read_again_when_it_changes_and_one_that_became_bad_changes_nothing() {
+    let mut scene = scene();
+    let (address, mut told) = webhook().await;
+    let folder = scene.folder.path().to_owned();
+    let file = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).expect("it is writable");
+        path
+    };
+    let listening = Notifications {
+        webhook_url_file: Some(file("url", &address)),
+        template_file: Some(file("template", r#"{"one": {{ text }}}"#)),
+    };
+    let prices = file("prices", "eu-west-1,m5.large,0.1\n");
+    let body = |schedule: &str| {
+        let [url, template] = ["url", "template"].map(|name| folder.join(name).display().to_string());
+        let notifications = format!("notifications: {{webhookUrlFile: {url}, templateFile: {template}}}");
+        format!("schedule: {schedule}\nprices: {}\n{notifications}\n", prices.display())
+    };
+    write(&scene.path, &body("0 3 * * *"));
+    let (notifier, worker, audience) = notify::notifier(&listening, &scene.metrics, Box::new(|| 0.0))
+        .unwrap_or_else(|fault| panic!("{:#}", fault.error));
+    scene.audience = audience;
+    drop(tokio::spawn(worker.run()));
+    let mut tells = async || {
+        notifier.without(Timestamp::UNIX_EPOCH, Feature::Migration, "no right".to_owned());
+        let body: BTreeMap<String, String> =
+            serde_json::from_str(&told.recv().await.expect("it is told")).expect("it is JSON");
+        body.into_keys().collect::<String>()
+    };
+    let config = scene
+        .meanwhile(async |looks| {
+            looks.twice().await;
+            assert_eq!((scene.counts(), tells().await.as_str()), ((0, 0, true), "one"), "nothing changed");
+
+            file("template", r#"{"two": {{ text }}}"#);
+            looks.twice().await;
+            assert_eq!((scene.counts(), tells().await.as_str()), ((1, 0, true), "two"));
+            file("prices", "eu-west-1,m5.large,0.2\n");
+            looks.twice().await;
+            looks.twice().await;
+            assert_eq!(scene.counts(), (2, 0, true), "it is taken once");
+
+            file("template", r#"{"three": {{ text }"#);
+            looks.twice().await;
+            assert_eq!((scene.counts(), tells().await.as_str()), ((2, 1, false), "two"), "the old one stays");
+            write(&scene.path, &body("0 4 * * *"));
+            looks.twice().await;
+            assert_eq!(scene.counts(), (2, 2, false), "nor is anything else taken with it");
+            file("template", r#"{"two": {{ text }}}"#);
+            looks.twice().await;
+            assert_eq!(scene.counts(), (3, 2, true));
+            fs::remove_file(folder.join("template")).expect("it is there");
+            looks.twice().await;
+            assert_eq!((scene.counts(), tells().await.as_str()), ((3, 3, false), "two"));
+        })
+        .await;
+    assert_eq!(config.schedule.to_string(), "0 4 * * *");
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use spot_core::stop::Stop;
 use tokio::task::{JoinError, JoinHandle};
+use tokio::time::timeout;
 use tracing::warn;
 
 /// How long Events and messages that wait may take to be sent once the work is done.
@@ -62,19 +63,26 @@ impl Beside {
 
     /// Waits, within limits, until they have ended.
     pub(crate) async fn end(self) {
+        self.end_within(LAST_EVENTS).await;
+    }
+
+    /// The same, but what waits to be sent is waited for no longer than this.
+    pub(crate) async fn end_within(self, limit: Duration) {
         if let Some(server) = self.server
             && let Err(error) = server.await
         {
             warn!(%error, "the server of metrics and health died");
         }
-        if let Some(notifications) = self.notifications
-            && tokio::time::timeout(LAST_EVENTS, notifications).await.is_err()
-        {
+        let limit = limit.min(LAST_EVENTS);
+        let is_late = async |task: Option<JoinHandle<()>>| match task {
+            Some(task) => timeout(limit, task).await.is_err(),
+            None => false,
+        };
+        let (messages, events) = tokio::join!(is_late(self.notifications), is_late(self.events));
+        if messages {
             warn!("some notifications were not sent in time");
         }
-        if let Some(events) = self.events
-            && tokio::time::timeout(LAST_EVENTS, events).await.is_err()
-        {
+        if events {
             warn!("some Events were not published in time");
         }
     }
@@ -114,5 +122,12 @@ mod tests {
         stop.set();
         assert!(beside.first_to_die(&stop).now_or_never().is_none());
         beside.end().await;
+    }
+
+    #[tokio::test]
+    async fn what_hangs_is_waited_for_no_longer_than_the_process_may_take_to_end() {
+        let hanging = || Some(tokio::spawn(std::future::pending()));
+        let beside = Beside { notifications: hanging(), events: hanging(), ..Beside::default() };
+        timeout(LAST_EVENTS / 2, beside.end_within(Duration::ZERO)).await.expect("it ends at once");
     }
 }
