@@ -12,7 +12,7 @@ use crate::config;
 use crate::help::{CompletionArgs, ManArgs};
 
 /// Subcommands that take the configuration's keys as flags.
-const CONFIGURED: [&str; 3] = ["run", "plan", "check"];
+const CONFIGURED: [&str; 4] = ["run", "plan", "check", "simulate"];
 
 /// Subcommands that take only those that tell where a migrator's state is.
 const POINTED: [&str; 3] = ["pause", "resume", "release"];
@@ -58,7 +58,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Run the real migrator against a model of a cluster, under virtual time.
     ///
-    /// Needs no cluster and no account. The same seed gives the same output.
+    /// Needs no cluster and no account: the model is one that is built in, or like the cluster of files that
+    /// `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml` wrote. The same arguments give the same output.
     Simulate(SimulateArgs),
     /// Show when a schedule fires.
     Schedule(ScheduleArgs),
@@ -173,6 +174,12 @@ pub struct ReleaseArgs {
 /// Arguments of `simulate`.
 #[derive(Args, Clone, Debug)]
 pub struct SimulateArgs {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "a comment here would be shown as help")]
+    pub config: ConfigArgs,
+    /// Saved objects of a cluster for the model to be like, YAML or JSON; `-` is standard input. May be repeated.
+    #[arg(short, long = "file", value_name = "FILE", conflicts_with_all = ["nodes", "pods"], num_args = 1..)]
+    pub files: Vec<PathBuf>,
     /// What all chance comes from: the same seed gives the same output.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
@@ -187,7 +194,7 @@ pub struct SimulateArgs {
     pub scenario: ScenarioName,
     /// How to print it.
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Output,
+    pub output: SimulateOutput,
 }
 
 /// Arguments of `schedule`.
@@ -208,6 +215,18 @@ pub struct ScheduleArgs {
     /// How to print it.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
+}
+
+/// How a simulation is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SimulateOutput {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// For people with a browser: one page that needs no network.
+    Html,
 }
 
 /// How a result is printed.

@@ -55,7 +55,8 @@ pub fn configuration(
     Config::load(file, environment.all(), overrides).map_err(Fault::usage)
 }
 
-/// The same where the provider does not matter much: if none is named, the one that every build has; then true.
+/// The same where the provider does not matter much: if none is named, the one that every build has; and then a note
+/// that says so.
 ///
 /// # Errors
 /// As [`configuration`].
@@ -63,7 +64,7 @@ pub fn configuration_of_any_provider(
     args: &ConfigArgs,
     environment: &Environment,
     overrides: &BTreeMap<String, String>,
-) -> Result<(Config, bool), Fault> {
+) -> Result<(Config, Option<String>), Fault> {
     const PROVIDER: &str = "cloudProvider.name";
     let assumed = args.config.is_none()
         && !overrides.contains_key(PROVIDER)
@@ -72,7 +73,8 @@ pub fn configuration_of_any_provider(
     if assumed {
         overrides.insert(PROVIDER.to_owned(), "node-object".to_owned());
     }
-    Ok((configuration(args, environment, &overrides)?, assumed))
+    let note = assumed.then(|| "no provider is named: taken as with `--cloud-provider-name node-object`".to_owned());
+    Ok((configuration(args, environment, &overrides)?, note))
 }
 
 fn read(path: &Path) -> anyhow::Result<(String, String)> {

@@ -39,6 +39,7 @@ pub mod rights;
 pub mod run;
 #[cfg(test)]
 mod sample;
+mod saved;
 pub mod schedule;
 pub mod settings;
 pub mod signals;

@@ -87,12 +87,12 @@ struct Row {
 /// Why a node may not go, or is none of those that are looked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Because {
-    kind: &'static str,
-    detail: String,
+pub(crate) struct Because {
+    pub(crate) kind: &'static str,
+    pub(crate) detail: String,
     /// Whether it may pass by itself within minutes.
-    transient: bool,
-    remedy: &'static str,
+    pub(crate) transient: bool,
+    pub(crate) remedy: &'static str,
 }
 
 /// Prints the plan.
@@ -125,7 +125,7 @@ impl Plan {
             let preference = Some(Preference::of(node, own_node).as_str());
             let (verdict, preference, reasons) = match verdict {
                 Verdict::Eligible => ("eligible", preference, Vec::new()),
-                Verdict::Refused(reasons) => ("refused", preference, reasons.iter().map(because).collect()),
+                Verdict::Refused(reasons) => ("refused", preference, reasons.iter().map(Because::from).collect()),
                 Verdict::NotACandidate => ("not_a_candidate", None, vec![not_a_candidate(node, class)]),
             };
             let eligible = verdict == "eligible";
@@ -180,12 +180,14 @@ impl Summary {
     }
 }
 
-fn because(reason: &Reason) -> Because {
-    Because {
-        kind: reason.kind().as_str(),
-        detail: reason.to_string(),
-        transient: reason.span() == Span::Transient,
-        remedy: reason.kind().remedy(),
+impl From<&Reason> for Because {
+    fn from(reason: &Reason) -> Self {
+        Self {
+            kind: reason.kind().as_str(),
+            detail: reason.to_string(),
+            transient: reason.span() == Span::Transient,
+            remedy: reason.kind().remedy(),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ fn dispatch(arguments: &Arguments, environment: &Environment) -> Result<Exit, Fa
         Command::Run(args) => run::run(args, &arguments.overrides, environment),
         Command::Plan(args) => plan::plan(args, &arguments.overrides, environment),
         Command::Check(args) => check::check(args, &arguments.overrides, environment),
-        Command::Simulate(args) => simulate::simulate(args),
+        Command::Simulate(args) => simulate::simulate(args, &arguments.overrides, environment),
         Command::Schedule(args) => schedule::schedule(args),
         Command::Pause(args) => operator::pause(args, true, &arguments.overrides, environment),
         Command::Resume(args) => operator::pause(args, false, &arguments.overrides, environment),

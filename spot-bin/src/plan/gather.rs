@@ -1,8 +1,6 @@
 //! What a plan is made of: from the cluster, or from files.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,27 +12,24 @@ use spot_core::judge::{Facts, Judgement, Policy, RunFacts, judge};
 use spot_core::memory::Memory;
 use spot_core::node::{NodeRef, NodeSnapshot};
 use spot_core::ports::{Clock as _, Cluster as _, Scope};
-use spot_core::view::{Known, View};
+use spot_core::view::View;
 use spot_kube::preflight::Features;
-use spot_kube::saved::{self, SAVE, SavedFile};
 use spot_kube::{KubeCluster, Right, TokioClock};
 use tokio::runtime;
 
 use super::Plan;
 use crate::cli::{Environment, PlanArgs};
-use crate::config::{CloudProvider, Config, Log, LogLevel};
+use crate::config::{Config, Log, LogLevel};
 use crate::connection::{self, Connection};
 use crate::cost::{self, PriceBook};
 use crate::exit::Fault;
-use crate::provider::{self, Provider};
+use crate::provider::Provider;
+use crate::saved::Saved;
 use crate::settings::{self, Own};
 use crate::telemetry;
 
 /// Why the memory is not read where nobody says where it is.
 const UNNAMED: &str = "name its namespace with `state.namespace`, --state-namespace or SPOT_MIGRATOR_STATE_NAMESPACE";
-
-/// What is said where only files are read.
-const UNASKED: &str = "EC2 was not asked: classes are those of the labels, and no group's limits are known";
 
 /// How long the cloud may take to say what it knows of all nodes.
 const SURVEY: Duration = Duration::from_mins(2);
@@ -66,7 +61,7 @@ pub(super) fn plan(
     overrides: &BTreeMap<String, String>,
     environment: &Environment,
 ) -> Result<Gathered, Fault> {
-    let (config, mut notes) = configuration(args, overrides, environment)?;
+    let (config, assumed) = connection::configuration_of_any_provider(&args.config, environment, overrides)?;
     settings::supported(&config).map_err(Fault::usage)?;
     let own = Own::of(environment);
     let policy = settings::settings(&config, &own).policy;
@@ -79,8 +74,7 @@ pub(super) fn plan(
         saved(args, &config, prices)?
     };
     let plan = Plan::of(&seen.judged(&policy), &seen.view, own.node.as_deref(), &seen.prices);
-    notes.extend(seen.notes);
-    Ok(Gathered { plan, notes })
+    Ok(Gathered { plan, notes: assumed.into_iter().chain(seen.notes).collect() })
 }
 
 impl Seen {
@@ -88,17 +82,6 @@ impl Seen {
         let facts = Facts { view: &self.view, cloud: &self.cloud, memory: &self.memory, run: &self.run };
         judge(self.view.nodes(), &facts, policy, self.at)
     }
-}
-
-/// The configuration, and what had to be assumed for it.
-fn configuration(
-    args: &PlanArgs,
-    overrides: &BTreeMap<String, String>,
-    environment: &Environment,
-) -> Result<(Config, Vec<String>), Fault> {
-    let (config, assumed) = connection::configuration_of_any_provider(&args.config, environment, overrides)?;
-    let note = assumed.then(|| "no provider is named: planning for `--cloud-provider-name node-object`".to_owned());
-    Ok((config, note.into_iter().collect()))
 }
 
 fn live(
@@ -158,29 +141,9 @@ fn live(
 }
 
 fn saved(args: &PlanArgs, config: &Config, prices: PriceBook) -> Result<Seen, Fault> {
-    let files: Vec<_> = args.files.iter().map(|path| read(path)).collect::<Result<_, _>>().map_err(Fault::usage)?;
-    let files: Vec<_> = files.iter().map(|(name, text)| SavedFile { name, text }).collect();
-    let saved::Read { view, doubts } = saved::read(&files).map_err(Fault::usage)?;
-    let mut notes: Vec<_> = unknown(view.known()).into_iter().chain(doubts).collect();
-    if matches!(config.cloud_provider, CloudProvider::Aws(_)) {
-        notes.push(UNASKED.to_owned());
-    }
-    let cloud = provider::unasked(config, view.nodes());
-    let at = TokioClock::new().now();
-    let (memory, run) = (Memory::default(), RunFacts::default());
-    Ok(Seen { at, view: Arc::new(view), cloud, memory, run, prices, notes })
-}
-
-fn read(path: &Path) -> anyhow::Result<(String, String)> {
-    if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().lock().read_to_string(&mut text).context("can't read standard input")?;
-        return Ok(("standard input".to_owned(), text));
-    }
-    let name = path.display().to_string();
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("can't read {name}: name a file that exists; {SAVE}"))?;
-    Ok((name, text))
+    let Saved { view, cloud, notes } = Saved::read(&args.files, config)?;
+    let (at, memory, run) = (TokioClock::new().now(), Memory::default(), RunFacts::default());
+    Ok(Seen { at, view, cloud, memory, run, prices, notes })
 }
 
 /// The plan can do without it.
@@ -191,36 +154,4 @@ fn is_of_memory(right: &Right) -> bool {
 /// What is said when the memory is not read.
 fn forgotten(why: &str) -> String {
     format!("what the migrator remembers is unknown, a pause and the nodes of today included: {why}")
-}
-
-/// What is said of the kinds that no file holds.
-fn unknown(known: Known) -> Option<String> {
-    let Known { pods, budgets, daemon_sets, claims, volumes } = known;
-    let kinds = [
-        (pods, "pods"),
-        (budgets, "PodDisruptionBudgets"),
-        (daemon_sets, "DaemonSets"),
-        (claims, "PersistentVolumeClaims"),
-        (volumes, "PersistentVolumes"),
-    ];
-    let missing: Vec<_> = kinds.into_iter().filter(|(known, _)| !known).map(|(_, kind)| kind).collect();
-    (!missing.is_empty()).then(|| {
-        format!(
-            "the files hold no {}: what they would say is unknown, and refuses nothing; {SAVE}",
-            missing.join(", no ")
-        )
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kinds_that_are_missing_are_said_in_one_line() {
-        let known = Known { budgets: false, daemon_sets: false, ..Known::default() };
-        let said = unknown(known).expect("two are missing");
-        assert!(said.starts_with("the files hold no PodDisruptionBudgets, no DaemonSets: "), "{said}");
-        assert_eq!(unknown(Known::default()), None);
-    }
 }

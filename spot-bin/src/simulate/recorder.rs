@@ -12,6 +12,7 @@ use spot_core::model::Process;
 use spot_core::node::NodeRef;
 use spot_core::ports::Observer;
 use spot_core::progress::{Answered, Outcome, Progress, Report, Step};
+use spot_core::reason::Reason;
 use spot_core::stop::Stop;
 
 /// One thing that happened, and when.
@@ -152,10 +153,26 @@ pub(super) struct Told {
     pub(super) evictions: usize,
     pub(super) refused_evictions: usize,
     pub(super) report: Option<Report>,
+    /// What each node that was begun went through, and since when; nothing: it was left alone from then on.
+    pub(super) phases: BTreeMap<Arc<str>, Vec<(Duration, Option<Phase>)>>,
+    /// Why nodes were not to go, as the latest run judged.
+    pub(super) refused: BTreeMap<Arc<str>, Vec<Reason>>,
     /// Nodes that were begun.
     begun: usize,
     /// Evictions of the nodes that are being drained.
     draining: BTreeMap<Arc<str>, usize>,
+}
+
+/// What a node goes through that is retired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Phase {
+    /// Its pods are evicted.
+    Drains,
+    /// Load balancers take it out.
+    Detaches,
+    /// Its machine ends, and then its Node.
+    Ends,
 }
 
 /// Writes down what its witnesses are told, and shows how far it has come.
@@ -238,6 +255,7 @@ impl Observer for Witness {
         let recorder = &*self.recorder;
         let at = recorder.since_start(at);
         let mut told = recorder.lock();
+        told.follow(at, event);
         if let Some(what) = told.take_in(event) {
             told.timeline.push(Entry { at, what });
         }
@@ -267,6 +285,17 @@ impl Observer for Witness {
     }
 }
 
+impl Phase {
+    const fn of(step: Step) -> Option<Self> {
+        match step {
+            Step::Claim | Step::Drain => Some(Self::Drains),
+            Step::Taint | Step::Detach => Some(Self::Detaches),
+            Step::Delete | Step::AwaitGone => Some(Self::Ends),
+            Step::Settle | Step::Release => None,
+        }
+    }
+}
+
 /// The node, if this happens in the middle of its drain, or at the end of one that had nothing to do.
 fn in_mid_drain(event: &Progress) -> Option<&NodeRef> {
     match event {
@@ -277,6 +306,27 @@ fn in_mid_drain(event: &Progress) -> Option<&NodeRef> {
 }
 
 impl Told {
+    /// Keeps what nodes go through, and why others don't.
+    fn follow(&mut self, at: Duration, event: &Progress) {
+        let (node, phase) = match event {
+            Progress::RunStarted { .. } => {
+                self.refused.clear();
+                return;
+            }
+            Progress::Refused { node, reasons } => {
+                self.refused.insert(Arc::clone(&node.name), reasons.clone());
+                return;
+            }
+            Progress::StepStarted { node, step } => (node, Phase::of(*step)),
+            Progress::Retired { node }
+            | Progress::Released { node, .. }
+            | Progress::Postponed { node, .. }
+            | Progress::Undone { node, .. } => (node, None),
+            _other => return,
+        };
+        self.phases.entry(Arc::clone(&node.name)).or_default().push((at, phase));
+    }
+
     /// Counts, and says what belongs into the time line.
     fn take_in(&mut self, event: &Progress) -> Option<What> {
         let name = |node: &NodeRef| node.name.to_string();

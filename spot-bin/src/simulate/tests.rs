@@ -1,16 +1,26 @@
 //! Every scenario through the real migrator, and what is printed of it.
 
+mod saved;
+
 use rstest::rstest;
 use serde_json::Value;
 
 use super::*;
+use crate::cli::ConfigArgs;
 
 fn args(scenario: ScenarioName, seed: u64) -> SimulateArgs {
-    SimulateArgs { seed, nodes: 6, pods: 60, scenario, output: Output::Text }
+    let config = ConfigArgs { config: None };
+    SimulateArgs { config, files: Vec::new(), seed, nodes: 6, pods: 60, scenario, output: SimulateOutput::Text }
+}
+
+fn told(args: &SimulateArgs, keys: &[(&str, &str)]) -> Story {
+    let keys = keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let stage = Stage::of(args, &keys, &Environment::default()).unwrap_or_else(|fault| panic!("{:#}", fault.error));
+    Story::of(args, stage, false).expect("the simulation ends")
 }
 
 fn story(scenario: ScenarioName, seed: u64) -> Story {
-    Story::of(&args(scenario, seed), false).expect("the simulation ends")
+    told(&args(scenario, seed), &[])
 }
 
 #[rstest]
@@ -89,7 +99,7 @@ fn json_is_one_document_with_the_promised_keys() {
 #[test]
 fn many_nodes_are_not_told_one_by_one() {
     let many = SimulateArgs { nodes: 40, pods: 80, ..args(ScenarioName::SpotAvailable, 0) };
-    let text = timeline::text(&Story::of(&many, false).expect("the simulation ends"));
+    let text = timeline::text(&told(&many, &[]));
     assert!(text.contains("and so on: 35 more nodes"), "{text}");
     assert!(text.contains("nodes retired  40 of 40"), "{text}");
     assert!(text.lines().count() < 40, "{text}");
@@ -102,6 +112,6 @@ fn many_nodes_are_not_told_one_by_one() {
 #[case(ScenarioName::KilledHalfway)]
 fn a_cluster_without_pods_is_no_problem(#[case] scenario: ScenarioName) {
     let none = SimulateArgs { nodes: 1, pods: 0, ..args(scenario, 0) };
-    let story = Story::of(&none, false).expect("the simulation ends");
+    let story = told(&none, &[]);
     assert_eq!((story.outcome, story.retired), ("all_spot", 1));
 }

@@ -4,31 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::Story;
 use super::recorder::{Entry, What};
+use super::{Cast, Story};
 
 /// More nodes than this are not shown one by one.
 const MANY: usize = 12;
 /// Of many nodes, so many are shown at the beginning and at the end.
 const SHOWN: (usize, usize) = (3, 2);
 
+/// How wide the column of names is, at least and at most.
+const NAME: (usize, usize) = (14, 48);
+
 /// The whole text.
 pub(super) fn text(story: &Story) -> String {
     let mut text = String::new();
-    let cast = &story.cast;
     line_of(
         &mut text,
-        &format!(
-            "A model of {}, {} with {}, {} (scenario {}, seed {}).\n",
-            several(cast.control_plane, "control-plane node"),
-            several(cast.on_demand, "on-demand node"),
-            several(cast.pods, "pod"),
-            several(cast.spot, "spot node"),
-            story.scenario.as_str(),
-            story.seed,
-        ),
+        &format!("A model of {} (scenario {}, seed {}).\n", cast(&story.cast), story.scenario.as_str(), story.seed),
     );
     let hidden = hidden(&story.timeline);
+    let width = story.timeline.iter().filter_map(|entry| entry.what.node()).map(|name| name.chars().count()).max();
+    let width = width.unwrap_or_default().clamp(NAME.0, NAME.1);
     let mut told = false;
     for Entry { at, what } in &story.timeline {
         let is_hidden = what.is_routine() && what.node().is_some_and(|node| hidden.contains(node));
@@ -38,10 +34,20 @@ pub(super) fn text(story: &Story) -> String {
                 told = true;
             }
         } else if let Some(words) = words(what) {
+            let words = match what.node() {
+                Some(node) => format!("{node:<width$} {words}"),
+                None => words,
+            };
             line_of(&mut text, &format!("{:>10}  {words}", clock(*at)));
         }
     }
     line_of(&mut text, &summary(story));
+    if !story.assumptions.is_empty() {
+        line_of(&mut text, "\nAssumed:");
+    }
+    for assumption in &story.assumptions {
+        line_of(&mut text, &format!("  - {assumption}"));
+    }
     text
 }
 
@@ -66,16 +72,16 @@ fn hidden(timeline: &[Entry]) -> BTreeSet<&String> {
     order.iter().skip(first).take(order.len() - first - last).copied().collect()
 }
 
-/// What is told of it; nothing of what only takes a moment.
-fn words(what: &What) -> Option<String> {
+/// What is told of it, the name of its node aside; nothing of what only takes a moment.
+pub(super) fn words(what: &What) -> Option<String> {
     Some(match what {
         What::RunStarted { nodes } => format!("run begins: {}", counts(nodes)),
         What::Judged { eligible, refused } if refused.is_empty() => format!("judged: {eligible} may go"),
         What::Judged { eligible, refused } => format!("judged: {eligible} may go, others not: {}", counts(refused)),
         What::Waiting { nodes } => format!("waiting: what is in the way of {} may pass", several(*nodes, "node")),
-        What::StepDone { node, step, took, evictions } => {
+        What::StepDone { node: _, step, took, evictions } => {
             let took = brief(*took);
-            let done = match (*step, evictions) {
+            match (*step, evictions) {
                 ("claim", _) => "marked and cordoned".to_owned(),
                 ("drain", evictions) => {
                     format!("empty after {took}: {} moved", several(evictions.unwrap_or_default(), "pod"))
@@ -84,26 +90,38 @@ fn words(what: &What) -> Option<String> {
                 ("await_gone", _) => format!("machine and Node gone after {took}"),
                 ("settle", _) => format!("its pods run elsewhere after {took}"),
                 _ => return None,
-            };
-            format!("{node:<14} {done}")
+            }
         }
         What::Retired { .. } => return None,
-        What::PodBlocked { node, pod, obstacle } => format!("{node:<14} pod {pod} is in the way: {obstacle}"),
-        What::Released { node, step, why } => format!("{node:<14} released, because its {step} failed: {why}"),
-        What::Postponed { node, why } => format!("{node:<14} released, to go another time: {why}"),
-        What::Undone { node, undo } => format!("{node:<14} taken back by a person: {undo}"),
-        What::Departing { node, why } => format!("{node:<14} still on its way out: {why}"),
-        What::Created { node } => format!("{node:<14} is new and on-demand: spot is exhausted"),
-        What::Problem { node: Some(node), what } => format!("{node:<14} problem: {what}"),
-        What::Problem { node: None, what } => format!("problem: {what}"),
+        What::PodBlocked { node: _, pod, obstacle } => format!("pod {pod} is in the way: {obstacle}"),
+        What::Released { node: _, step, why } => format!("released, because its {step} failed: {why}"),
+        What::Postponed { node: _, why } => format!("released, to go another time: {why}"),
+        What::Undone { node: _, undo } => format!("taken back by a person: {undo}"),
+        What::Departing { node: _, why } => format!("still on its way out: {why}"),
+        What::Created { node: _ } => "is new and on-demand: spot is exhausted".to_owned(),
+        What::Problem { node: _, what } => format!("problem: {what}"),
         What::RunEnded { outcome, detail, retired } => {
             format!("run ends: {outcome}: {detail}; {} retired", several(*retired, "node"))
         }
         What::RunFailed { why } => format!("run fails: {why}"),
         What::NextRun { at } => format!("next run at {}", at.strftime("%H:%M")),
-        What::Killed { node } => format!("{node:<14} the process is killed in the middle of the drain"),
+        What::Killed { node: _ } => "the process is killed in the middle of the drain".to_owned(),
         What::Started => "a new process starts".to_owned(),
     })
+}
+
+/// Who is there at the beginning.
+pub(super) fn cast(cast: &Cast) -> String {
+    let Cast { control_plane, on_demand, spot, others, pods } = *cast;
+    let some = |count, what: &str| (count > 0).then(|| several(count, what));
+    let nodes = format!("{} with {}", several(on_demand, "on-demand node"), several(pods, "pod"));
+    let parts = [
+        some(control_plane, "control-plane node"),
+        Some(nodes),
+        Some(several(spot, "spot node")),
+        some(others, "other node"),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn summary(story: &Story) -> String {
@@ -111,8 +129,9 @@ fn summary(story: &Story) -> String {
         0 => String::new(),
         refused => format!(" ({refused} more refused at first)"),
     };
+    let costs = story.costs.as_ref().map(|costs| format!("\n  costs a month  {}", costs.words())).unwrap_or_default();
     format!(
-        "\nOutcome: {}: {}\n  nodes retired  {} of {}\n  pods moved     {}{refused}\n  virtual time   {}",
+        "\nOutcome: {}: {}\n  nodes retired  {} of {}\n  pods moved     {}{refused}\n  virtual time   {}{costs}",
         story.outcome,
         story.detail,
         story.retired,
@@ -128,7 +147,7 @@ fn counts(counts: &BTreeMap<&'static str, usize>) -> String {
     counts.join(", ")
 }
 
-fn several(count: usize, what: &str) -> String {
+pub(super) fn several(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
@@ -148,7 +167,7 @@ mod tests {
     use spot_core::model::Scenario;
 
     use super::*;
-    use crate::simulate::Cast;
+    use crate::simulate::film::Taken;
 
     fn step(node: &str, step: &'static str, seconds: u64, evictions: Option<usize>) -> What {
         What::StepDone { node: node.to_owned(), step, took: Duration::from_secs(seconds), evictions }
@@ -159,7 +178,7 @@ mod tests {
         Story {
             scenario: Scenario::KilledHalfway,
             seed: 7,
-            cast: Cast { control_plane: 1, on_demand: 3, spot: 1, pods: 10 },
+            cast: Cast { control_plane: 1, on_demand: 3, spot: 1, others: 0, pods: 10 },
             outcome: "spot_exhausted",
             detail: "on-demand node od-4 came, so spot is exhausted".to_owned(),
             retired: 2,
@@ -167,6 +186,12 @@ mod tests {
             refused_evictions: 4,
             lasted: Duration::from_secs(3_723),
             timeline: timeline.into_iter().map(entry).collect(),
+            start: Timestamp::UNIX_EPOCH,
+            costs: None,
+            kept: Vec::new(),
+            assumptions: Vec::new(),
+            phases: BTreeMap::new(),
+            film: Taken::default(),
         }
     }
 
