@@ -18,6 +18,8 @@
 //!        ├─ SpotFleet      the product's pools of nodes: a file, and commands on it
 //!        ├─ Agent          the product on one node, with a token of that node
 //!        └─ Helm           the product's chart, and its containers as processes
+//!
+//! Browser                 looks at a page that the product wrote
 //! ```
 //!
 //! What it is not: a place for rules of the product. It knows Kubernetes, and of the product only its command line.
@@ -35,6 +37,7 @@
 pub mod agent;
 pub mod audit;
 pub mod aws;
+pub mod browser;
 pub mod control_plane;
 pub mod fleet;
 pub mod helm;
@@ -58,6 +61,7 @@ pub mod world;
 
 pub use agent::Agent;
 pub use audit::{AuditLog, Entry, Verb};
+pub use browser::Browser;
 pub use control_plane::ControlPlane;
 pub use fleet::SpotFleet;
 pub use helm::Helm;

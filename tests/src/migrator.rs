@@ -310,7 +310,8 @@ pub(crate) fn product(binary: &Path, kubeconfig: &Path, folder: &Path) -> Comman
 }
 
 /// A binary beside the running tests: cargo puts both into one target folder, and `tests/run` builds it first.
-pub(crate) fn binary(name: &str) -> PathBuf {
+#[must_use]
+pub fn binary(name: &str) -> PathBuf {
     let tests = std::env::current_exe().expect("the system tells the path");
     let folder = tests.ancestors().nth(2).expect("tests run from <target>/<profile>/deps");
     let binary = folder.join(name);
