@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -181,7 +180,7 @@ struct Scale {
 impl Scale {
     /// Drawn is a little more than what there was to see: what comes at the last moment is seen too.
     fn of(lasted: Duration) -> Self {
-        Self { end: (lasted + lasted / 40).max(Duration::from_secs(1)) }
+        Self { end: (lasted + lasted / 40).max(Duration::from_mins(1)) }
     }
 
     /// Where a moment is drawn, to a tenth of a unit.
@@ -282,7 +281,7 @@ fn lanes(story: &Story, scale: Scale) -> (Vec<Drawn>, usize) {
         phase.or_else(|| (lane.joined > Duration::ZERO).then_some(lane.joined)).or(lane.gone)
     };
     let mut order: Vec<_> = lanes.iter().collect();
-    order.sort_by_cached_key(|lane| (first(lane).unwrap_or(Duration::MAX), lane.kind, Arc::clone(&lane.name)));
+    order.sort_by_key(|lane| (first(lane).unwrap_or(Duration::MAX), lane.kind));
     let most = lanes.iter().flat_map(|lane| lane.pods.iter().map(|(_, pods)| *pods)).max().unwrap_or_default();
     let drawn = order.into_iter().take(LANES).map(|lane| drawn(story, lane, most, scale)).collect();
     (drawn, lanes.len().saturating_sub(LANES))
