@@ -54,10 +54,12 @@ pub fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
-/// How many characters a line of standard output may have, where that is a terminal.
+/// How many characters a line of standard output may have: what the variable `COLUMNS` says, also where that is no
+/// terminal, or the terminal's width; no terminal has none.
 #[must_use]
-pub fn width() -> Option<u16> {
-    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0)
+pub fn width(columns: Option<&str>) -> Option<usize> {
+    let said = columns.and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
+    said.or_else(|| terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into()))
 }
 
 /// The text, written like this for those who see colours.

@@ -102,9 +102,10 @@ pub(crate) struct Because {
 pub fn plan(args: &PlanArgs, overrides: &BTreeMap<String, String>, environment: &Environment) -> Result<Exit, Fault> {
     let Gathered { plan, notes } = gather::plan(args, overrides, environment)?;
     notes.iter().for_each(output::note);
+    let width = output::width(environment.get("COLUMNS"));
     output::result(&match args.output {
-        PlanOutput::Text => table::text(&plan, Columns::Few, output::width()),
-        PlanOutput::Wide => table::text(&plan, Columns::All, None),
+        PlanOutput::Text => table::text(&plan, Columns::Few, width),
+        PlanOutput::Wide => table::text(&plan, Columns::All, width),
         PlanOutput::Json => format!("{}\n", serde_json::to_string_pretty(&plan).context("can't write JSON")?),
         PlanOutput::Yaml => serde_saphyr::to_string(&plan).context("can't write YAML")?,
     })?;

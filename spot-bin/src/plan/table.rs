@@ -1,20 +1,27 @@
 //! The plan as a table.
 
+mod layout;
+
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use anstyle::Style;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use spot_aws::prices::Prices;
 
+use self::layout::Column::{Left, Right};
+use self::layout::{Grid, paragraph};
 use super::{Because, Outlook, Plan, Row, Summary};
 use crate::cost::{Bill, Sum, dollars};
 use crate::output::{DOUBTFUL, FAINT, GOOD, STRONG, styled};
 
-/// More nodes than this have all their reasons in the other formats only.
+/// How most of it is written.
+const PLAIN: Style = Style::new();
+
+/// More nodes than this, or groups of such with the same reasons, have all their reasons in the other formats only.
 const NODES: usize = 20;
 /// More reasons than this of one node are counted.
 const REASONS: usize = 8;
+/// More names than this in a sentence are counted.
+const NAMES: usize = 3;
 
 /// Which columns there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,63 +32,87 @@ pub(super) enum Columns {
     All,
 }
 
-/// The table, what is in the way and would help, what it costs, and what a run would do first. Lines are broken at
-/// `width`, if there is one.
-pub(super) fn text(plan: &Plan, columns: Columns, width: Option<u16>) -> String {
-    let mut text = String::new();
-    nodes(&mut text, plan, columns, width);
-    let refused: Vec<_> = plan.nodes.iter().filter(|row| row.verdict == "refused").collect();
-    in_the_way(&mut text, &refused);
-    remedies(&mut text, &refused);
-    if let Some(bill) = &plan.costs {
-        costs(&mut text, bill);
-    }
-    line_of(&mut text, &format!("\n{}", counts(&plan.summary)));
-    if let Some(refused) = refused_by(&plan.summary) {
-        line_of(&mut text, &refused);
-    }
-    if let Some(saving) = plan.costs.as_ref().and_then(|bill| saving(&bill.total)) {
-        line_of(&mut text, &saving);
-    }
-    line_of(&mut text, &styled(STRONG, &outlook(plan)));
-    text
+/// The text, and how wide it may be.
+struct Page {
+    text: String,
+    width: usize,
 }
 
-fn nodes(text: &mut String, plan: &Plan, columns: Columns, width: Option<u16>) {
+impl Page {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    /// What a part is called, after an empty line.
+    fn head(&mut self, title: &str) {
+        self.line("");
+        self.say(STRONG, 0, title);
+    }
+
+    /// A text that is indented so far, and further lines of it a little more.
+    fn say(&mut self, style: Style, indent: usize, text: &str) {
+        for line in paragraph(" ".repeat(indent), indent + 2, text, self.width) {
+            self.line(&styled(style, &line));
+        }
+    }
+
+    fn grid(&mut self, grid: &Grid) {
+        for line in grid.lines(self.width) {
+            self.line(&line);
+        }
+    }
+}
+
+/// The table, what is in the way and would help, what it costs, and what a run would do first. Lines are broken at
+/// `width`, if there is one.
+pub(super) fn text(plan: &Plan, columns: Columns, width: Option<usize>) -> String {
+    let mut page = Page { text: String::new(), width: width.unwrap_or(usize::MAX) };
+    page.grid(&nodes(plan, columns));
+    let refused: Vec<_> = plan.nodes.iter().filter(|row| row.verdict == "refused").collect();
+    in_the_way(&mut page, &refused);
+    remedies(&mut page, &refused);
+    if let Some(bill) = &plan.costs {
+        costs(&mut page, bill);
+    }
+    page.line("");
+    page.say(PLAIN, 0, &counts(&plan.summary));
+    if let Some(refused) = refused_by(&plan.summary) {
+        page.say(PLAIN, 0, &refused);
+    }
+    if let Some(saving) = plan.costs.as_ref().and_then(|bill| saving(&bill.total)) {
+        page.say(PLAIN, 0, &saving);
+    }
+    page.say(STRONG, 0, &outlook(plan));
+    page.text
+}
+
+fn nodes(plan: &Plan, columns: Columns) -> Grid {
     let wide = columns == Columns::All;
-    let of_wide = ["POOL", "TYPE", "ZONE", "PODS", "A MONTH"].into_iter().filter(|_| wide);
-    let mut table = plain();
-    table.set_header(["RANK", "NODE", "CLASS"].into_iter().chain(of_wide).chain(["PREFERENCE", "VERDICT", "REASON"]));
-    if let Some(width) = width {
-        // Each cell has a space before and behind it, and lines lose the first.
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.saturating_add(1));
-    }
+    let first = [Left("RANK"), Left("NODE"), Left("CLASS")];
+    let of_wide = [Left("POOL"), Left("TYPE"), Left("ZONE"), Right("PODS"), Right("A MONTH"), Left("PREFERENCE")];
+    let of_wide = of_wide.into_iter().filter(|_| wide);
+    let mut grid = Grid::new(0, first.into_iter().chain(of_wide).chain([Left("VERDICT"), Left("REASON")]));
+    let dash = || "-".to_owned();
     for row in &plan.nodes {
-        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         let of_wide = || {
-            let monthly = row.monthly.map_or_else(|| "-".to_owned(), |monthly| dollars(monthly.0));
-            [or_dash(&row.pool), or_dash(&row.instance_type), or_dash(&row.zone), row.pods.to_string(), monthly]
+            let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(dash);
+            let monthly = row.monthly.map_or_else(dash, |monthly| dollars(monthly.0));
+            let preference = row.preference.unwrap_or("-").to_owned();
+            [
+                or_dash(&row.pool),
+                or_dash(&row.instance_type),
+                or_dash(&row.zone),
+                row.pods.to_string(),
+                monthly,
+                preference,
+            ]
         };
-        let first =
-            [row.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string()), row.name.clone(), row.class.to_owned()];
-        let last = [row.preference.unwrap_or("-").to_owned(), row.verdict.to_owned(), reason(row)];
+        let first = [row.rank.map_or_else(dash, |rank| rank.to_string()), row.name.clone(), row.class.to_owned()];
         let of_wide = wide.then(of_wide).into_iter().flatten();
-        table.add_row(first.into_iter().chain(of_wide).chain(last));
+        grid.row(style(row), first.into_iter().chain(of_wide).chain([row.verdict.to_owned(), reason(row)]));
     }
-    // A row may be broken into several lines, of which only the first has a rank.
-    let mut styles = plan.nodes.iter().map(style);
-    let mut current = FAINT;
-    for line in table.lines() {
-        let line = line.strip_prefix(' ').unwrap_or(&line).trim_end();
-        if line.starts_with("RANK") {
-            line_of(text, &styled(STRONG, line));
-            continue;
-        }
-        if !line.starts_with(' ') {
-            current = styles.next().unwrap_or_default();
-        }
-        line_of(text, &styled(current, line));
-    }
+    grid
 }
 
 fn style(row: &Row) -> Style {
@@ -90,17 +121,6 @@ fn style(row: &Row) -> Style {
         "refused" => DOUBTFUL,
         _not_a_candidate => FAINT,
     }
-}
-
-fn plain() -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table
-}
-
-fn line_of(text: &mut String, line: &str) {
-    // Writing into a String has no way to fail.
-    let _written = writeln!(text, "{line}");
 }
 
 /// The only reason, or how many there are of each kind: all of them stand below, or in the other formats.
@@ -121,65 +141,99 @@ fn reason(row: &Row) -> String {
     }
 }
 
-/// Everything that is in the way of nodes with more than one reason.
-fn in_the_way(text: &mut String, refused: &[&Row]) {
-    let many: Vec<_> = refused.iter().filter(|row| row.reasons.len() > 1).collect();
-    if many.is_empty() {
-        return;
-    }
-    line_of(text, "\nIn the way:");
-    let width = many.iter().take(NODES).map(|row| row.name.chars().count()).max().unwrap_or_default();
-    for row in many.iter().take(NODES) {
-        let hidden = row.reasons.len().saturating_sub(REASONS);
-        let shown = row.reasons.iter().take(REASONS).map(|because| because.detail.clone());
-        let more = (hidden > 0).then(|| format!("and {hidden} more, which `-o json` shows"));
-        for (at, line) in shown.chain(more).enumerate() {
-            let name = if at == 0 { row.name.as_str() } else { "" };
-            line_of(text, &format!("  {name:<width$}  {line}"));
+/// Everything that is in the way of nodes with more than one reason; once of those with the same.
+fn in_the_way(page: &mut Page, refused: &[&Row]) {
+    let mut groups: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
+    for row in refused.iter().filter(|row| row.reasons.len() > 1) {
+        let reasons = sentences(&row.reasons);
+        match groups.iter_mut().find(|(of, _)| *of == reasons) {
+            Some((_, names)) => names.push(&row.name),
+            None => groups.push((reasons, vec![&row.name])),
         }
     }
-    if many.len() > NODES {
-        line_of(text, &format!("  and {} more nodes, which `-o json` shows", many.len() - NODES));
+    if groups.is_empty() {
+        return;
+    }
+    page.head("In the way:");
+    for (reasons, names) in groups.iter().take(NODES) {
+        page.say(DOUBTFUL, 2, &some(names));
+        for reason in reasons.iter().take(REASONS) {
+            page.say(PLAIN, 4, reason);
+        }
+        if reasons.len() > REASONS {
+            page.say(PLAIN, 4, &format!("and {} more, which `-o json` shows", reasons.len() - REASONS));
+        }
+    }
+    let hidden: usize = groups.iter().skip(NODES).map(|(_, names)| names.len()).sum();
+    if hidden > 0 {
+        page.say(PLAIN, 2, &format!("and {hidden} more nodes, which `-o json` shows"));
     }
 }
 
-fn remedies(text: &mut String, refused: &[&Row]) {
+/// What these reasons say. Those that differ in their pod alone are one.
+fn sentences(reasons: &[Because]) -> Vec<String> {
+    let mut groups: Vec<((&str, &str), Vec<&str>)> = Vec::new();
+    for because in reasons {
+        let (before, rest) = because.detail.split_once(" pod ").unwrap_or((&because.detail, ""));
+        let (pod, behind) = rest.split_at(rest.find([' ', ',']).unwrap_or(rest.len()));
+        match groups.iter_mut().find(|(around, _)| *around == (before, behind)) {
+            Some((_, pods)) => pods.push(pod),
+            None => groups.push(((before, behind), vec![pod])),
+        }
+    }
+    let sentence = |((before, behind), pods): ((&str, &str), Vec<&str>)| match &pods[..] {
+        ["", ..] => before.to_owned(),
+        [pod] => format!("{before} pod {pod}{behind}"),
+        pods => format!("{before} pods {}{}", some(pods), behind.replacen(" is ", " are ", 1)),
+    };
+    groups.into_iter().map(sentence).collect()
+}
+
+/// The first of these names, and how many more there are.
+fn some(names: &[&str]) -> String {
+    let hidden = names.len().saturating_sub(NAMES);
+    let more = (hidden > 0).then(|| format!("{hidden} more"));
+    let parts: Vec<_> = names.iter().take(NAMES).map(|name| (*name).to_owned()).chain(more).collect();
+    match &parts[..] {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        parts => parts.concat(),
+    }
+}
+
+fn remedies(page: &mut Page, refused: &[&Row]) {
     let of = |because: &Because| (because.kind, because.remedy);
     let remedies: BTreeMap<_, _> = refused.iter().flat_map(|row| row.reasons.iter().map(of)).collect();
     if !remedies.is_empty() {
-        line_of(text, "\nWhat would help:");
+        page.head("What would help:");
     }
     for (kind, remedy) in remedies {
-        line_of(text, &format!("  {kind}: {remedy}"));
+        page.say(PLAIN, 2, &format!("{kind}: {remedy}"));
     }
 }
 
-fn costs(text: &mut String, bill: &Bill) {
-    let mut table = plain();
-    table.set_header(["POOL", "ON-DEMAND", "SPOT", "A MONTH", "ALL ON SPOT", "SAVES"]);
+fn costs(page: &mut Page, bill: &Bill) {
+    let columns =
+        [Left("POOL"), Right("ON-DEMAND"), Right("SPOT"), Right("A MONTH"), Right("ALL ON SPOT"), Right("SAVES")];
+    let mut grid = Grid::new(2, columns);
     let total = (bill.pools.len() > 1).then_some(("total", &bill.total));
     for (pool, sum) in bill.pools.iter().map(|(pool, sum)| (pool.as_str(), sum)).chain(total) {
         let Sum { on_demand, spot, monthly, saving, .. } = sum;
         let known = |is_known: bool, amount: f64| if is_known { dollars(amount) } else { "-".to_owned() };
         let (is_priced, is_compared) = (sum.is_priced(), sum.is_compared());
-        table.add_row([
+        let cells = [
             pool.to_owned(),
             on_demand.to_string(),
             spot.to_string(),
             known(is_priced, monthly.0),
             known(is_priced && (is_compared || *on_demand == 0), monthly.0 - saving.0),
             known(is_compared, saving.0),
-        ]);
+        ];
+        grid.row(PLAIN, cells);
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    line_of(text, "\nCosts:");
-    for line in table.lines() {
-        line_of(text, &format!(" {}", line.trim_end()));
-    }
+    page.head("Costs:");
+    page.grid(&grid);
     if let Some(unknown) = unknown(&bill.total) {
-        line_of(text, &format!("  {unknown}"));
+        page.say(PLAIN, 2, &unknown);
     }
 }
 
@@ -230,3 +284,6 @@ fn outlook(plan: &Plan) -> String {
         Outlook::NothingEligible => "`run` would retire nothing: no candidate may go.".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use rstest::rstest;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -92,7 +93,7 @@ fn planned(objects: &Value, arguments: &[&str]) -> Plan {
 }
 
 /// The table as those see it who see no colours.
-fn few(plan: &Plan, width: Option<u16>) -> String {
+fn few(plan: &Plan, width: Option<usize>) -> String {
     anstream::adapter::strip_str(&table::text(plan, table::Columns::Few, width)).to_string()
 }
 
@@ -122,13 +123,35 @@ fn with_prices_it_says_what_a_month_costs_and_would_cost_by_pool() {
     insta::assert_snapshot!(anstream::adapter::strip_str(&wide).to_string());
 }
 
-#[test]
-fn no_line_is_longer_than_a_terminal_is_wide() {
-    let plan = planned(&cluster(), &[]);
-    let table = few(&plan, Some(60));
-    let table = table.split("\n\n").next().expect("it comes first");
-    assert!(table.lines().all(|line| line.chars().count() <= 60), "{table}");
-    assert!(table.lines().count() > plan.nodes.len() + 1, "it is broken: {table}");
+/// A cluster as EKS names it, with much in the way.
+fn eks() -> Value {
+    let name = |at: u32| format!("ip-10-0-12-{at}.eu-west-1.compute.internal");
+    let nodes = (0..4).map(|at| if at == 3 { spot(&name(at), at) } else { on_demand(&name(at), at) });
+    let pods = (0..7).map(|at| {
+        let mut pod = bare_pod(&format!("web-6799fc88d8-{at}"), &name(u32::from(at > 5)));
+        pod["metadata"]["labels"] = json!({"app": "web"});
+        pod["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": true}]);
+        pod
+    });
+    let pods = pods.chain([bare_pod("debug", &name(0))]);
+    let budget = json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "default", "uid": "web", "generation": 1},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        "status": {"observedGeneration": 1, "disruptionsAllowed": 0, "expectedPods": 7, "currentHealthy": 6, "desiredHealthy": 6},
+    });
+    list(&nodes.chain(pods).chain([budget]).collect::<Vec<_>>())
+}
+
+#[rstest]
+#[case(60)]
+#[case(80)]
+#[case(120)]
+fn a_table_is_read_with_ease_on_a_terminal_of_any_width(#[case] width: usize) {
+    let table = few(&planned(&eks(), &[]), Some(width));
+    insta::assert_snapshot!(format!("a_terminal_of_{width}_columns"), table);
 }
 
 #[test]
