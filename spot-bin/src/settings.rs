@@ -11,7 +11,7 @@ use spot_core::ports::Scope;
 use spot_core::retire::RetireSettings;
 
 use crate::cli::Environment;
-use crate::config::{BackOff, Config, ProvisionedNodes, RebalanceRecommendation, Window};
+use crate::config::{BackOff, CloudProvider, Config, ProvisionedNodes, RebalanceRecommendation, Window};
 
 /// Who the process is, as its pod's manifest tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,6 +122,12 @@ fn size(count: u32) -> usize {
 /// # Errors
 /// Names the first key of that kind, and the remedy.
 pub fn supported(config: &Config) -> anyhow::Result<()> {
+    if matches!(config.cloud_provider, CloudProvider::Aws(_)) && cfg!(not(feature = "aws")) {
+        return Err(anyhow!(
+            "the configuration is refused: cloudProvider.name: `aws` is not part of this build, which knows it from \
+             files only (`plan -f`, `simulate -f`): build with the feature `aws`, or write `node-object`"
+        ));
+    }
     if config.interruption.queue.is_some() && cfg!(not(feature = "aws")) {
         return Err(anyhow!(
             "the configuration is refused: interruption.queueUrl: this build reads no queue: build with the feature \
@@ -237,6 +243,19 @@ mod tests {
         } else {
             let refused = supported.expect_err("it can't be read");
             assert!(refused.contains("interruption.queueUrl") && refused.contains("feature `aws`"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_cloud_is_asked_by_a_build_that_can_and_known_from_files_by_another() {
+        let keys = [("cloudProvider.aws.clusterName".to_owned(), "shop".to_owned())].into();
+        let config = Config::load(None, [], &keys).expect("it is read by every build");
+        let supported = supported(&config).map_err(|error| error.to_string());
+        if cfg!(feature = "aws") {
+            assert_eq!(supported, Ok(()));
+        } else {
+            let refused = supported.expect_err("nobody can be asked");
+            assert!(refused.contains("cloudProvider.name") && refused.contains("feature `aws`"), "{refused}");
         }
     }
 

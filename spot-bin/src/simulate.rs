@@ -203,6 +203,12 @@ impl Costs {
         self.before.is_known() || self.after.is_known()
     }
 
+    /// What is known of both, as people write it.
+    fn sums(&self) -> [String; 2] {
+        [&self.before.total, &self.after.total]
+            .map(|sum| if sum.is_priced() { dollars(sum.monthly.0) } else { "unknown".to_owned() })
+    }
+
     /// Both sums, and what they leave out.
     fn words(&self) -> String {
         let (before, after) = (&self.before.total, &self.after.total);
@@ -212,7 +218,8 @@ impl Costs {
                 "; left out: {before} nodes before and {after} after, without a known price, which `--prices FILE` adds"
             ),
         };
-        format!("{} before, {} after{unknown}", dollars(before.monthly.0), dollars(after.monthly.0))
+        let [before, after] = self.sums();
+        format!("{before} before, {after} after{unknown}")
     }
 }
 

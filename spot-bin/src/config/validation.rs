@@ -137,7 +137,8 @@ impl Check<'_> {
         match provider.name {
             file::Provider::NodeObject => Some(CloudProvider::NodeObject),
             file::Provider::Aws if !self.is_sound("cloudProvider.name") => None,
-            file::Provider::Aws if cfg!(not(feature = "aws")) => {
+            // Without a cluster's name nobody meant it.
+            file::Provider::Aws if cfg!(not(feature = "aws")) && aws.cluster_name.is_empty() => {
                 self.refuse(
                     "cloudProvider.name",
                     "`aws` is not part of this build: write `node-object`, which deletes Node objects and leaves the \

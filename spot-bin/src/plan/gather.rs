@@ -62,11 +62,11 @@ pub(super) fn plan(
     environment: &Environment,
 ) -> Result<Gathered, Fault> {
     let (config, assumed) = connection::configuration_of_any_provider(&args.config, environment, overrides)?;
-    settings::supported(&config).map_err(Fault::usage)?;
     let own = Own::of(environment);
     let policy = settings::settings(&config, &own).policy;
     let prices = PriceBook::read(config.prices.as_deref()).map_err(Fault::usage)?;
     let seen = if args.files.is_empty() {
+        settings::supported(&config).map_err(Fault::usage)?;
         // Only what may be wrong with the plan belongs beside it.
         telemetry::start(Log { level: config.log.level.min(LogLevel::Warn), ..config.log })?;
         live(args, environment, &config, &policy, prices)?

@@ -202,9 +202,8 @@ fn cards(story: &Story) -> Vec<Card> {
         card("Virtual time", clock(story.lasted)),
         card("Nodes that stay, for a reason", story.kept.len().to_string()),
     ];
-    if let Some(Costs { before, after }) = &story.costs {
-        let both = [before, after].map(|bill| dollars(bill.total.monthly.0));
-        cards.push(card("A month", both.join(" → ")));
+    if let Some(costs) = &story.costs {
+        cards.push(card("A month", costs.sums().join(" → ")));
     }
     cards
 }
