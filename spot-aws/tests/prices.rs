@@ -61,6 +61,25 @@ fn a_price_on_spot_stands_behind_that_on_demand_where_it_is_known() {
 }
 
 #[test]
+fn a_fourth_column_that_is_empty_is_no_price_on_spot_and_an_empty_row_is_none() {
+    let text = "us-east-1,m5.large,0.1,\nus-east-1,m5.xlarge,0.2, \nus-east-1\tc5.large\t0.3\t\nus-east-1,c5.xlarge,0.4,0.1\n,,,\n";
+    let prices = Prices::parse(text).unwrap();
+    let of = |kind| (prices.on_demand("us-east-1", kind), prices.spot("us-east-1", kind));
+    assert_eq!(of("m5.large"), (Some(0.1), None));
+    assert_eq!(of("m5.xlarge"), (Some(0.2), None));
+    assert_eq!(of("c5.large"), (Some(0.3), None));
+    assert_eq!(of("c5.xlarge"), (Some(0.4), Some(0.1)));
+}
+
+#[test]
+fn a_price_on_spot_may_be_above_that_on_demand_but_not_far() {
+    let spot = |dollars: &str| Prices::parse(&format!("us-gov-west-1,m5.large,0.5,{dollars}"));
+    assert_eq!(spot("5").unwrap().spot("us-gov-west-1", "m5.large"), Some(5.0));
+    let error = spot("5.01").unwrap_err().to_string();
+    assert!(error.starts_with("line 1: 5.01 dollars on spot are more than 10 times the 0.5 on demand"), "{error}");
+}
+
+#[test]
 fn an_entry_of_the_other_table_wins_and_the_rest_stays() {
     let other = Prices::parse("us-east-1,m5.large,0.05,0.02").unwrap();
     let prices = Prices::shipped().overridden_by(other);
@@ -75,8 +94,23 @@ fn what_is_no_price_is_refused_with_its_line_and_the_remedy() {
     for (wrong, said) in [
         ("eu-west-1,m5.xlarge", "line 3 has 2 columns: write region, instance type and dollars an hour"),
         ("eu-west-1;m5.xlarge;0.2", "line 3 has 1 columns"),
-        ("eu-west-1,m5.xlarge,0.2,", r#"line 3: "" is no price"#),
-        ("eu-west-1,m5.xlarge,0,2", r#"line 3: "0" is no price"#),
+        ("eu-west-1,m5.xlarge,,0.2", r#"line 3: "" is no price"#),
+        ("eu-west-1,m5.xlarge,0,2", r#"line 3: "0" is no price: write dollars an hour"#),
+        (
+            "eu-west-1\tm5.xlarge\t1,107",
+            r#""1,107" is no price: write dollars an hour, more than none and no more than 10000, with a point and no comma, as in "0.096""#,
+        ),
+        (
+            "eu-west-1,m5.4xlarge,1,107",
+            "line 3: 107 dollars on spot are more than 10 times the 1 on demand: write that on demand first, both with a point and no comma",
+        ),
+        ("us-east-1a,m5.xlarge,0.2", r#"line 3: "us-east-1a" is a zone: write its region, "us-east-1""#),
+        ("us-west-2-lax-1a,m5.xlarge,0.2", r#"line 3: "us-west-2-lax-1a" is no region"#),
+        ("-1,m5.xlarge,0.2", r#"line 3: "-1" is no region"#),
+        ("us-east-+1,m5.xlarge,0.2", r#"line 3: "us-east-+1" is no region"#),
+        ("-,m5.xlarge,0.2", r#"line 3: "-" is no region"#),
+        ("eu-west-1,m5.,0.2", r#""m5." is no instance type"#),
+        ("eu-west-1,db.m5.large,0.2", r#""db.m5.large" is no instance type"#),
         ("eu-west-1,m5.xlarge,0.2,0.1,0.1", "line 3 has 5 columns"),
         ("region,instance type,USD", r#"line 3: "region" is no region: write one as in "eu-west-1""#),
         ("eu-west-1,m5,0.2", r#"line 3: "m5" is no instance type: write one as in "m5.large""#),
@@ -86,7 +120,8 @@ fn what_is_no_price_is_refused_with_its_line_and_the_remedy() {
         let error = Prices::parse(&format!("{line}{wrong}\n")).unwrap_err().to_string();
         assert!(error.contains(said), "{wrong}: {error}");
     }
-    for wrong in ["0", "0.0", "-1", "+1", "$1", "1e3", "inf", "NaN", "", ".", "1.2.3", "0x1"] {
+    let huge = "9".repeat(308);
+    for wrong in [&huge, "10000.1", "0", "0.0", "-1", "+1", "$1", "1e3", "inf", "NaN", "", ".", "1.2.3", "0x1"] {
         let error = Prices::parse(&format!("{line}eu-west-1,m5.xlarge,{wrong}")).unwrap_err();
         assert_eq!(error, PricesError::Price { line: 3, text: wrong.to_owned() });
     }
