@@ -169,6 +169,7 @@ fn is_text(text: &str) -> bool {
 mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use proptest::sample::select;
     use serde_json::{Value, json};
 
     use super::*;
@@ -185,67 +186,70 @@ mod tests {
     }
 
     /// What stands on lines: what is plain, and what only looks so.
+    const PIECES: [&str; 59] = [
+        "- ",
+        "- - ",
+        "-",
+        "a: ",
+        "b:",
+        "key.io/of-it: ",
+        "10.0.0.1: ",
+        "y: ",
+        "? ",
+        "text",
+        "several words",
+        "a:b",
+        "c#d",
+        " # e",
+        "{}",
+        "[]",
+        "{f: g}",
+        "|",
+        ">-",
+        "&h ",
+        "*h",
+        "!!str ",
+        "'i'",
+        "'j''k'",
+        "'it says \"l\" \\ m'",
+        "\"n\"",
+        "\"o\\n\"",
+        "true",
+        "True",
+        "null",
+        "~",
+        "yes",
+        "0",
+        "17",
+        "017",
+        "0x1f",
+        "1e3",
+        "7c9d8b6f5",
+        "0b1",
+        "0c1",
+        "12e",
+        "1e3f",
+        "1930m",
+        "1.5",
+        "-3",
+        "1_000",
+        "10.0.0.1",
+        "5e1f-4-8",
+        "2026-01-01",
+        "12:30:00",
+        ".inf",
+        "\t",
+        "\r",
+        "é",
+        "<<: ",
+        "---",
+        "%p",
+        "off",
+        "Null",
+    ];
+
     fn piece() -> impl Strategy<Value = String> {
-        prop_oneof![
-            Just("- "),
-            Just("- - "),
-            Just("-"),
-            Just("a: "),
-            Just("b:"),
-            Just("key.io/of-it: "),
-            Just("10.0.0.1: "),
-            Just("y: "),
-            Just("? "),
-            Just("text"),
-            Just("several words"),
-            Just("a:b"),
-            Just("c#d"),
-            Just(" # e"),
-            Just("{}"),
-            Just("[]"),
-            Just("{f: g}"),
-            Just("|"),
-            Just(">-"),
-            Just("&h "),
-            Just("*h"),
-            Just("!!str "),
-            Just("'i'"),
-            Just("'j''k'"),
-            Just("'it says \"l\" \\ m'"),
-            Just("\"n\""),
-            Just("\"o\\n\""),
-            Just("true"),
-            Just("True"),
-            Just("null"),
-            Just("~"),
-            Just("yes"),
-            Just("0"),
-            Just("17"),
-            Just("017"),
-            Just("0x1f"),
-            Just("1e3"),
-            Just("7c9d8b6f5"),
-            Just("0b1"),
-            Just("0c1"),
-            Just("12e"),
-            Just("1e3f"),
-            Just("1930m"),
-            Just("1.5"),
-            Just("-3"),
-            Just("1_000"),
-            Just("10.0.0.1"),
-            Just("5e1f-4-8"),
-            Just("2026-01-01"),
-            Just("12:30:00"),
-            Just(".inf"),
-            Just("\t"),
-            Just("\r"),
-            Just("é"),
-            Just("<<: "),
-            Just("---"),
-            Just("%p"),
-        ]
-        .prop_map(str::to_owned)
+        select(&PIECES).prop_map(str::to_owned)
     }
 
     prop_compose! {
@@ -271,6 +275,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
         #[test]
         fn what_is_read_is_what_yaml_says(text in document()) {
             if let Some(read) = read(&text) {
@@ -285,6 +291,27 @@ mod tests {
                 prop_assert_eq!(read, tree);
             }
         }
+    }
+
+    #[test]
+    fn every_pair_is_read_as_yaml_says_or_left_to_others() {
+        let mut read_as_well = 0;
+        for (first, second) in PIECES.iter().flat_map(|first| PIECES.iter().map(move |second| (first, second))) {
+            for text in [
+                format!("a: {first}{second}\n"),
+                format!("- {first}\n- {second}\n"),
+                format!("{first}: {second}\n"),
+                format!("a: {first}\nb: {second}\n"),
+                format!("{first}\n{second}\n"),
+                format!("{first}\n  {second}\n"),
+            ] {
+                if let Some(read) = read(&text) {
+                    assert_eq!(Some(read), whole(&text), "{text}");
+                    read_as_well += 1;
+                }
+            }
+        }
+        assert!(read_as_well > 1_000, "{read_as_well}");
     }
 
     #[test]
