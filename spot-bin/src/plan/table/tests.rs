@@ -47,7 +47,7 @@ prop_compose! {
     fn sum()(on_demand in 0..9999_usize, spot in 0..9999_usize, monthly in 0.0..1e8, saved in 0.0..1.0, unpriced in 0..3_usize)
     -> Sum {
         let (monthly, saving) = (Dollars(monthly), Dollars(monthly * saved));
-        Sum { on_demand, spot, monthly, saving, unpriced, without_spot_price: 0 }
+        Sum { on_demand, spot, monthly, saving, unpriced, ..Sum::default() }
     }
 }
 
