@@ -24,7 +24,7 @@ use spot_tests::{
 use crate::{RELEASE, node_object, with};
 
 /// How long a migration of a few nodes may take.
-const RUN: Duration = Duration::from_mins(3);
+pub(crate) const RUN: Duration = Duration::from_mins(3);
 
 /// The name by which the API server knows the chart's account.
 const ACCOUNT: &str = "system:serviceaccount:spot-migrator:spot-migrator";
@@ -72,14 +72,14 @@ fn upgrade(helm: &Helm, values: &Value) {
 }
 
 /// The pods of the Deployment, by name.
-async fn pods(world: &World) -> Vec<Pod> {
+pub(crate) async fn pods(world: &World) -> Vec<Pod> {
     let ours = ListParams::default().labels("app.kubernetes.io/component=migrator");
     let mut pods = Api::<Pod>::namespaced(world.client(), RELEASE).list(&ours).await.expect("pods can be listed").items;
     pods.sort_by_key(ResourceExt::name_any);
     pods
 }
 
-fn containers(pod: &Pod) -> Vec<Container> {
+pub(crate) fn containers(pod: &Pod) -> Vec<Container> {
     let spec = pod.spec.clone().expect("a pod has a spec");
     spec.init_containers.into_iter().flatten().chain(spec.containers).collect()
 }

@@ -4,6 +4,7 @@
 
 mod documents;
 mod files;
+mod getting_started;
 mod install;
 mod refusals;
 mod rights;
