@@ -19,14 +19,14 @@ use jiff::Timestamp;
 use spot_core::ports::Observer;
 use spot_core::progress::Progress;
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use self::endpoint::{Answer, Endpoint};
+use self::endpoint::{Address, Answer, Endpoint};
 use self::message::Message;
 use self::template::Template;
 use crate::config::Notifications;
-use crate::exit::Fault;
 use crate::feature::Feature;
 use crate::metrics::{Metrics, Told};
 
@@ -71,21 +71,14 @@ pub struct Listener {
     endpoint: Endpoint,
 }
 
-/// What tells those of the configuration, and who they are.
-///
-/// # Errors
-/// As [`Listener::of`].
-pub fn notifier(
-    config: &Notifications,
-    metrics: &Metrics,
-    saved: Saved,
-) -> Result<(Notifier, Worker, Audience), Fault> {
-    let listener = Listener::of(config).map_err(Fault::usage)?;
+/// What tells somebody, if there is somebody, and who that is.
+#[must_use]
+pub fn notifier(listener: Option<Listener>, metrics: &Metrics, saved: Saved) -> (Notifier, Worker, Audience) {
     let audience = Audience(Arc::new(Mutex::new(listener.map(Arc::new))));
     let (sender, queue) = mpsc::channel(WAITING);
     let notifier = Notifier { audience: audience.clone(), queue: sender, metrics: metrics.clone(), saved };
     let worker = Worker { audience: audience.clone(), queue, metrics: metrics.clone() };
-    Ok((notifier, worker, audience))
+    (notifier, worker, audience)
 }
 
 impl Listener {
@@ -171,12 +164,19 @@ impl Worker {
 }
 
 impl Listener {
+    /// As it is now. A file system that hangs holds up the messages, and nothing else.
+    async fn address(&self) -> Result<Address, String> {
+        let file = self.url_file.clone();
+        let read = spawn_blocking(move || endpoint::read(&file)).await.map_err(|error| error.to_string())?;
+        read.map_err(|error| format!("{error:#}"))
+    }
+
     /// Tries it a few times. Why it failed never holds the address.
     async fn tell(&self, message: &Message) -> Result<(), String> {
         let body = self.template.render(message)?;
         let mut wait = FIRST_WAIT;
         for last in (0..TRIES).map(|tried| tried + 1 == TRIES) {
-            let address = endpoint::read(&self.url_file).map_err(|error| format!("{error:#}"))?;
+            let address = self.address().await?;
             let (why, asked) = match self.endpoint.post(&address, body.clone()).await {
                 Answer::Taken => return Ok(()),
                 Answer::Refused(why) => return Err(why),

@@ -8,12 +8,13 @@
 //!
 //! What is in force counts from the next run on. The content is looked at, and not the events of a file system: a
 //! mounted `ConfigMap` is a link that is swapped, a folder may be replaced, and a network's file system tells nothing.
+//! Files are read where one that hangs holds up nothing else.
 
 mod change;
 mod named;
+mod proposal;
 mod sight;
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,30 +25,30 @@ use futures::future;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinError, spawn_blocking};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info, warn};
 
 use self::change::Change;
 pub(crate) use self::named::Named;
-use self::sight::{Content, Sight};
-use crate::cli::Environment;
+pub(crate) use self::proposal::Given;
+use self::proposal::{Proposal, Seen};
+use self::sight::Sight;
 use crate::config::Config;
-use crate::cost::{Ledger, PriceBook};
+use crate::cost::Ledger;
 use crate::metrics::{Metrics, Reloaded};
-use crate::notify::{Audience, Listener};
-use crate::settings;
+use crate::notify::Audience;
 use crate::telemetry::Lines;
-use crate::text;
 
 /// How often the file is looked at. A mounted `ConfigMap` itself follows its object by a minute or more.
 const LOOK: Duration = Duration::from_secs(5);
+/// After how long it is said that a file system does not answer.
+const SLOW: Duration = Duration::from_secs(30);
 
-/// What is made of variables and flags beside the file, and who goes by it at once.
+/// What a file is made a configuration with, and who goes by it at once.
 pub(crate) struct Reload<'a> {
     /// The file, if there is one.
     pub(crate) path: Option<&'a Path>,
-    pub(crate) environment: &'a Environment,
-    pub(crate) overrides: &'a BTreeMap<String, String>,
+    pub(crate) given: Arc<Given>,
     pub(crate) metrics: &'a Metrics,
     pub(crate) ledger: &'a Ledger,
     pub(crate) lines: &'a Lines,
@@ -62,14 +63,7 @@ pub(crate) struct Reload<'a> {
 struct Past {
     sight: Sight<Seen>,
     /// What of the files that the configuration names is in force.
-    named: Named,
-}
-
-/// What a look shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
-    file: Content,
-    named: Named,
+    named: Arc<Named>,
 }
 
 /// SIGHUP, from now on caught.
@@ -95,7 +89,7 @@ impl Reload<'_> {
     }
 
     fn past(&self) -> Past {
-        Past { sight: Sight::default(), named: self.named.clone() }
+        Past { sight: Sight::default(), named: Arc::new(self.named.clone()) }
     }
 
     /// Looks at the files once.
@@ -104,37 +98,18 @@ impl Reload<'_> {
             warn!("SIGHUP: there is no file to read again; name one with --config");
             return;
         };
-        let named = Named::files(&self.current.borrow());
-        let seen = match read(path.to_owned(), named).await {
+        let (file, given, current) = (path.to_owned(), Arc::clone(&self.given), self.in_force());
+        let seen = match aside(move || Seen::at(&file, &given, &current)).await {
             Ok(seen) => seen,
             Err(error) => return warn!(%error, "the configuration can't be looked at"),
         };
-        if let Some(Seen { file, named: _ }) = past.sight.due(seen, is_told) {
-            self.take(path, file, &mut past.named, is_told);
-        }
-    }
-
-    /// Puts it in force, or says why not.
-    fn take(&self, path: &Path, content: &Content, in_force: &mut Named, is_told: bool) {
-        let result = content.as_ref().map_err(|why| anyhow!("{why}")).and_then(|text| self.judge(path, text, in_force));
-        match result {
-            Ok(Change { keys }) if keys.is_empty() => {
-                self.metrics.goes_by_its_file();
-                if is_told {
-                    info!("SIGHUP: the configuration is the one in force");
-                } else {
-                    debug!("the configuration is the one in force");
-                }
-            }
-            Ok(Change { keys }) => {
-                self.metrics.reloaded(Reloaded::Applied);
-                let config = self.current.borrow().to_json();
-                info!(
-                    keys = keys.join(", "),
-                    configuration = config,
-                    "configuration changed: it counts from the next run on"
-                );
-            }
+        let Some(seen) = past.sight.due(seen, is_told) else { return };
+        let proposal = match &seen.file {
+            Ok(text) => self.judge(path, text, &past.named).await,
+            Err(why) => Err(anyhow!("{why}")),
+        };
+        match proposal {
+            Ok(proposal) => self.take(proposal, past, is_told),
             Err(error) => {
                 self.metrics.reloaded(Reloaded::Refused);
                 error!(error = format_args!("{error:#}"), "configuration refused: the one in force stays");
@@ -142,21 +117,29 @@ impl Reload<'_> {
         }
     }
 
-    /// Puts it in force if all of it may be, with what is in the files that it names, and returns what is another than
-    /// before.
-    fn judge(&self, path: &Path, text: &str, in_force: &mut Named) -> anyhow::Result<Change> {
-        let name = path.display().to_string();
-        let config = Config::load(Some((&name, text)), self.environment.all(), self.overrides)?;
-        settings::supported(&config)?;
-        let mut change = Change::between(&self.current.borrow(), &config)?;
-        let named = Named::of(&config);
-        change.keys.extend(named.changed_since(in_force));
-        if change.keys.is_empty() {
-            return Ok(change);
+    fn in_force(&self) -> Arc<Config> {
+        Arc::clone(&self.current.borrow())
+    }
+
+    async fn judge(&self, path: &Path, text: &str, in_force: &Arc<Named>) -> anyhow::Result<Proposal> {
+        let (path, text, given) = (PathBuf::from(path), text.to_owned(), Arc::clone(&self.given));
+        let (current, named) = (self.in_force(), Arc::clone(in_force));
+        aside(move || Proposal::of(&path, &text, &given, &current, &named)).await?
+    }
+
+    /// Puts it in force. Nothing of it can be refused any more.
+    fn take(&self, proposal: Proposal, past: &mut Past, is_told: bool) {
+        let Proposal { config, change, named, prices, listener } = proposal;
+        let Change { keys } = &change;
+        if keys.is_empty() {
+            self.metrics.goes_by_its_file();
+            if is_told {
+                info!("SIGHUP: the configuration is the one in force");
+            } else {
+                debug!("the configuration is the one in force");
+            }
+            return;
         }
-        let prices = change.touches("prices").then(|| PriceBook::read(config.prices.as_deref())).transpose()?;
-        let listener = change.touches("notifications").then(|| Listener::of(&config.notifications)).transpose()?;
-        // From here on nothing can be refused any more.
         if let Some(listener) = listener {
             self.audience.renew(listener);
         }
@@ -167,20 +150,26 @@ impl Reload<'_> {
         if config.interruption.queue.is_some() && change::KEPT_BY_ANSWERS.iter().any(|key| change.touches(key)) {
             warn!("answers to interruptions go by what was in force when the process began to lead");
         }
-        *in_force = named;
+        self.metrics.reloaded(Reloaded::Applied);
+        info!(
+            keys = keys.join(", "),
+            configuration = config.to_json(),
+            "configuration changed: schedule, log level, prices and notifications count at once, the rest from the \
+             next run on"
+        );
+        past.named = Arc::new(named);
         self.current.send_replace(Arc::new(config));
-        Ok(change)
     }
 }
 
-/// What is in the file, and in those that are named. A file system that hangs holds up nothing else.
-async fn read(path: PathBuf, named: BTreeMap<&'static str, PathBuf>) -> Result<Seen, JoinError> {
-    let read = spawn_blocking(move || {
-        let file = text::read(&path);
-        let file = file.map_err(|error| format!("can't read the configuration {}: {error:#}", path.display()));
-        Seen { file, named: Named::read(&named) }
-    });
-    read.await
+/// Does this where it holds up nobody, for as long as it takes, and says so if that is long.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+    let mut work = spawn_blocking(work);
+    if let Ok(done) = timeout(SLOW, &mut work).await {
+        return done;
+    }
+    warn!(seconds = SLOW.as_secs(), "the files of the configuration can't be read: nothing answers; still waiting");
+    work.await
 }
 
 #[cfg(test)]

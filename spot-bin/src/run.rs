@@ -28,10 +28,10 @@ use crate::leadership::{self, Election};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::notices::Notices;
-use crate::notify::{self, Audience};
+use crate::notify::{self, Audience, Listener};
 use crate::observers::Observers;
 use crate::provider::Provider;
-use crate::reload::{self, Named, Reload};
+use crate::reload::{self, Given, Named, Reload};
 use crate::rights::{self, Missing};
 use crate::settings::{self, Own};
 use crate::signals::Signals;
@@ -53,10 +53,13 @@ const LAST_LOOKUPS: Duration = Duration::from_millis(100);
 pub fn run(args: &RunArgs, overrides: &BTreeMap<String, String>, environment: &Environment) -> Result<Exit, Fault> {
     let config = connection::configuration(&args.config, environment, overrides)?;
     settings::supported(&config).map_err(Fault::usage)?;
+    // Before signals are caught: a file system that hangs must not keep anybody from ending the process.
+    let files = Files::read(&config).map_err(Fault::usage)?;
     let lines = telemetry::start(config.log)?;
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("can't start the runtime")?;
-    let ended = runtime.block_on(Work { args, config: &config, environment, overrides, lines: &lines }.until_told());
+    let ended =
+        runtime.block_on(Work { args, config: &config, environment, overrides, lines: &lines }.until_told(files));
     runtime.shutdown_timeout(LAST_LOOKUPS);
     ended
 }
@@ -70,19 +73,36 @@ struct Work<'a> {
     lines: &'a Lines,
 }
 
+/// What the files hold that the configuration names.
+struct Files {
+    named: Named,
+    prices: PriceBook,
+    listener: Option<Listener>,
+}
+
+impl Files {
+    fn read(config: &Config) -> anyhow::Result<Self> {
+        // First: whatever changes meanwhile is another than this.
+        let named = Named::of(config);
+        let (prices, listener) = (PriceBook::read(config.prices.as_deref())?, Listener::of(&config.notifications)?);
+        Ok(Self { named, prices, listener })
+    }
+}
+
 impl Work<'_> {
     /// Works until it is done, or told to end.
-    async fn until_told(&self) -> Result<Exit, Fault> {
-        let mut signals = Signals::catch()?;
+    async fn until_told(&self, files: Files) -> Result<Exit, Fault> {
+        let mut signals = if self.args.once { Signals::catch() } else { Signals::but_hang_up() }?;
         let stop = Stop::default();
         let grace = ("`shutdown.gracePeriod`", self.config.shutdown_grace_period);
         tokio::select! {
-            ended = self.work(&stop) => ended,
+            ended = self.work(&stop, files) => ended,
             why = signals.hurry(&stop, grace) => Err(Fault::failed(why)),
         }
     }
 
-    async fn work(&self, stop: &Stop) -> Result<Exit, Fault> {
+    async fn work(&self, stop: &Stop, files: Files) -> Result<Exit, Fault> {
+        let Files { named, prices, listener } = files;
         let own = Own::of(self.environment);
         self.introduce(&own);
         let connection = Connection::open(&self.args.access, self.environment, &self.config.state).await?;
@@ -90,7 +110,6 @@ impl Work<'_> {
         let metrics = Metrics::new().context("can't make the metrics")?;
         metrics.runs_dry(self.config.dry_run);
         let provider = Provider::of(self.config, self.environment, &connection.clock, Some(&metrics)).await?;
-        let prices = PriceBook::read(self.config.prices.as_deref()).map_err(Fault::usage)?;
         let ledger = Arc::new(Ledger::new(provider.clone(), prices, Arc::clone(&connection.clock), metrics.clone()));
         let readiness = Readiness::new(stop.clone());
         let mut observers = Observers::default()
@@ -101,7 +120,7 @@ impl Work<'_> {
         let mut beside = Beside::default();
         let saved = Arc::clone(&ledger);
         let saved: notify::Saved = Box::new(move || saved.saved_by_run());
-        let (notifier, worker, audience) = notify::notifier(&self.config.notifications, &metrics, saved)?;
+        let (notifier, worker, audience) = notify::notifier(listener, &metrics, saved);
         let notifier = Arc::new(notifier);
         observers = observers.and(Arc::clone(&notifier) as Arc<dyn Observer>);
         beside.notifications = Some(tokio::spawn(worker.run()));
@@ -113,7 +132,7 @@ impl Work<'_> {
             beside.server = Some(tokio::spawn(server.run(stop.clone())));
         }
         let hang_up = (!self.args.once).then(reload::hang_up).transpose()?;
-        let reload = self.reload(&metrics, &ledger, &audience);
+        let reload = self.reload(named, &metrics, &ledger, &audience);
         let in_force = reload.current.subscribe();
         let missing = tokio::select! {
             answered = self.preflight(&connection, &provider, stop) => answered?,
@@ -186,17 +205,22 @@ impl Work<'_> {
     }
 
     /// What follows the file.
-    fn reload<'r>(&'r self, metrics: &'r Metrics, ledger: &'r Ledger, audience: &'r Audience) -> Reload<'r> {
+    fn reload<'r>(
+        &'r self,
+        named: Named,
+        metrics: &'r Metrics,
+        ledger: &'r Ledger,
+        audience: &'r Audience,
+    ) -> Reload<'r> {
         Reload {
             path: self.args.config.config.as_deref(),
-            environment: self.environment,
-            overrides: self.overrides,
+            given: Arc::new(Given { environment: self.environment.clone(), overrides: self.overrides.clone() }),
             metrics,
             ledger,
             lines: self.lines,
             audience,
             current: watch::Sender::new(Arc::new(self.config.clone())),
-            named: Named::of(self.config),
+            named,
         }
     }
 

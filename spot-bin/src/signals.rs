@@ -1,8 +1,10 @@
-//! SIGTERM and SIGINT: the first asks for an orderly end, the second ends at once.
+//! SIGTERM, SIGINT and, where it has no other meaning, SIGHUP: the first asks for an orderly end, the second ends at
+//! once.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use futures::future;
 use spot_core::stop::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
@@ -11,27 +13,45 @@ use tracing::info;
 /// deadline.
 const SLACK: Duration = Duration::from_secs(2);
 
-/// Both signals, from now on caught.
+/// The signals, from now on caught.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// Where it is none to read a file again: whoever closes a terminal wants what runs in it to end.
+    hang_up: Option<Signal>,
 }
 
 impl Signals {
-    /// Catches them.
+    /// Catches all three.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn catch() -> anyhow::Result<Self> {
-        let caught = |kind| signal(kind).context("can't catch the signals that end the process");
-        Ok(Self { terminate: caught(SignalKind::terminate())?, interrupt: caught(SignalKind::interrupt())? })
+        let hang_up = Some(caught(SignalKind::hangup())?);
+        Ok(Self { hang_up, ..Self::but_hang_up()? })
+    }
+
+    /// Leaves SIGHUP to somebody else.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn but_hang_up() -> anyhow::Result<Self> {
+        let (terminate, interrupt) = (caught(SignalKind::terminate())?, caught(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, hang_up: None })
     }
 
     async fn next(&mut self) -> &'static str {
+        let hang_up = async {
+            match &mut self.hang_up {
+                Some(hang_up) => hang_up.recv().await,
+                None => future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+            _ = hang_up => "SIGHUP",
         }
     }
 
@@ -49,4 +69,8 @@ impl Signals {
             }
         }
     }
+}
+
+fn caught(kind: SignalKind) -> anyhow::Result<Signal> {
+    signal(kind).context("can't catch the signals that end the process")
 }

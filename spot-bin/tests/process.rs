@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -225,6 +225,28 @@ fn a_process_that_waits_for_its_cluster_is_alive_and_ends_in_order_when_told_to(
     lines.read_to_string(&mut rest).expect("it logs until its end");
     assert_eq!(child.wait().expect("it ends").code(), Some(0), "{first}{rest}");
     assert!(rest.contains("SIGTERM") && !rest.contains("error: "), "{rest}");
+}
+
+#[test]
+fn a_single_run_whose_terminal_is_closed_ends_in_order() {
+    // It takes what it is asked, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = format!("http://{}", silent.local_addr().expect("it is bound"));
+    let kubeconfig = UNREACHABLE.replace("https://127.0.0.1:1", &address);
+    assert!(kubeconfig.contains(&address), "{kubeconfig}");
+    let folder = folder(&[("kubeconfig", &kubeconfig)]);
+    let child = program(folder.path())
+        .args(["run", "--once", "--cloud-provider-name", "node-object", "--state-namespace", "ours"])
+        .args(["--kubeconfig", "kubeconfig"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let _asked = silent.accept().expect("it asks");
+    let told = Command::new("kill").args(["-HUP", &child.id().to_string()]).status().expect("there is kill");
+    assert!(told.success());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    assert!(errors(&output).contains("SIGHUP"), "{}", errors(&output));
 }
 
 #[test]

@@ -28,13 +28,13 @@ sets for a Service (`…_SERVICE_HOST`, `…_SERVICE_PORT`, `…_PORT`, `…_POR
 the file only.
 
 **Changes while it runs.** `run` looks at the file every few seconds, and at once on SIGHUP; a mounted ConfigMap is followed. \
-A change that is right as a whole counts from the next run on, `schedule` and `log.level` at once, and is logged with its \
-keys; a run under way ends as it began. A change that is wrong, or touches a key that needs another process, is refused as \
+A change that is right as a whole counts from the next run on, `schedule`, `log.level`, `notifications` and `prices` at \
+once, and is logged with its keys; a run under way ends as it began. A change that is wrong, or touches a key that needs another process, is refused as \
 a whole and logged, and what was in force stays. Those keys are `cloudProvider`, `dryRun`, `interruption`, \
 `leaderElection`, `loadBalancer`, `log.format`, `selection.capacityLabels`, `selection.unlabelledNodes`, `server`, \
 `shutdown` and `state`. Answers to interruptions keep `backOff`, `drain`, `nodeGone` and `settle` as they were when the \
-process began to lead. Files that the configuration names are read again when their key changes; the URL of a webhook \
-before each message. Variables and flags go on to win. `--once` reads the file once.
+process began to lead. Files that the configuration names are looked at with it; the URL of a webhook is read before each \
+message. Variables and flags go on to win. `--once` reads everything once, and SIGHUP ends it as SIGTERM does.
 
 **Durations** are whole numbers with their units, the larger first: `250ms`, `60s`, `25m`, `1h30m`.
 ";

@@ -70,7 +70,7 @@ fn scene(url: &str) -> Scene {
     let config = Notifications { webhook_url_file: Some(folder.path().join("url")), template_file: None };
     let metrics = Metrics::new().expect("names are distinct");
     let (notifier, worker, audience) =
-        notifier(&config, &metrics, Box::new(|| 1.0)).unwrap_or_else(|fault| panic!("{:#}", fault.error));
+        notifier(Listener::of(&config).unwrap_or_else(|error| panic!("{error:#}")), &metrics, Box::new(|| 1.0));
     Scene { notifier, worker, audience, metrics, folder }
 }
 

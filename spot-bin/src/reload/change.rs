@@ -48,6 +48,13 @@ impl Change {
         Err(anyhow!("not while the process runs: {}: restart it, or take the change back", fixed.join(", ")))
     }
 
+    /// These are others, too.
+    pub(super) fn add(&mut self, keys: Vec<String>) {
+        self.keys.extend(keys);
+        self.keys.sort();
+        self.keys.dedup();
+    }
+
     /// Whether it is one of this key, or in this section.
     pub(super) fn touches(&self, section: &str) -> bool {
         self.keys.iter().any(|key| is_in(key, section))

@@ -1,32 +1,37 @@
 //! The files that a configuration names, which are read again as it is itself.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::sight::Content;
 use crate::config::Config;
 use crate::text;
 
-/// What is in them, by the key that names each. The webhook's address is none of them: it is a secret, and is read
-/// before each message.
+/// What is in them, by the key that names each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named(BTreeMap<&'static str, Content>);
 
 impl Named {
     /// That of a configuration's.
     pub(crate) fn of(config: &Config) -> Self {
-        Self::read(&Self::files(config))
+        let notifications = &config.notifications;
+        let mut named = Self(BTreeMap::new());
+        named.read("notifications.templateFile", notifications.template_file.as_deref());
+        named.read("notifications.webhookUrlFile", notifications.webhook_url_file.as_deref());
+        named.read("prices", config.prices.as_deref());
+        // A secret, which is read before each message: here it only matters whether it is there.
+        named.0.entry("notifications.webhookUrlFile").and_modify(|content| {
+            if let Ok(secret) = content {
+                secret.clear();
+            }
+        });
+        named
     }
 
-    /// Which they are, by their keys.
-    pub(super) fn files(config: &Config) -> BTreeMap<&'static str, PathBuf> {
-        let files = [("notifications.templateFile", &config.notifications.template_file), ("prices", &config.prices)];
-        files.into_iter().filter_map(|(key, path)| Some((key, path.clone()?))).collect()
-    }
-
-    pub(super) fn read(files: &BTreeMap<&'static str, PathBuf>) -> Self {
-        let read = |path: &Path| text::read(path).map_err(|error| format!("{error:#}"));
-        Self(files.iter().map(|(key, path)| (*key, read(path))).collect())
+    fn read(&mut self, key: &'static str, path: Option<&Path>) {
+        if let Some(path) = path {
+            self.0.insert(key, text::read(path).map_err(|error| format!("{error:#}")));
+        }
     }
 
     /// The keys of those that were another before.

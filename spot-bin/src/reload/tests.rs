@@ -1,23 +1,28 @@
 //! A file that is changed in every way while the process runs.
 
 use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use axum::Router;
 use jiff::Timestamp;
-use spot_core::ports::Clock;
+use spot_core::cloud::Freshness;
+use spot_core::ports::{Clock, CloudProvider as _};
 use spot_kube::TokioClock;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::cli::Environment;
 use crate::config::Notifications;
+use crate::cost::PriceBook;
 use crate::feature::Feature;
-use crate::notify;
+use crate::notify::{self, Listener};
 use crate::provider::Provider;
+use crate::sample::snapshot;
 use crate::telemetry::Lines;
 
 const HEAD: &str = "apiVersion: spot-migrator.io/v1alpha1\nkind: SpotMigratorConfiguration\n\
@@ -32,8 +37,7 @@ struct Scene {
     lines: Lines,
     audience: Audience,
     _kept: Box<dyn Any>,
-    overrides: BTreeMap<String, String>,
-    environment: Environment,
+    given: Given,
 }
 
 fn write(path: &Path, body: &str) {
@@ -51,23 +55,20 @@ fn scene() -> Scene {
     let prices = PriceBook::read(None).expect("they are built in");
     let ledger = Ledger::new(Provider::node_object(&config, &clock), prices, clock, metrics.clone());
     let (lines, kept) = Lines::unheard();
-    let nobody = Notifications { webhook_url_file: None, template_file: None };
-    let (_, _, audience) = notify::notifier(&nobody, &metrics, Box::new(|| 0.0)).expect("nobody is told");
-    let (overrides, environment) = (BTreeMap::new(), Environment::default());
-    Scene { folder, path, metrics, ledger, lines, audience, _kept: Box::new(kept), overrides, environment }
+    let (_, _, audience) = notify::notifier(None, &metrics, Box::new(|| 0.0));
+    Scene { folder, path, metrics, ledger, lines, audience, _kept: Box::new(kept), given: Given::default() }
 }
 
 impl Scene {
     /// Does this to the file and looks at it. Returns what was in force in the end.
     async fn meanwhile(&self, script: impl AsyncFnOnce(&mut Looks<'_>)) -> Config {
         let text = fs::read_to_string(&self.path).expect("it is there");
-        let config = Config::load(Some(("spot.yaml", &text)), [], &self.overrides).expect("it is right");
+        let config = Config::load(Some(("spot.yaml", &text)), [], &self.given.overrides).expect("it is right");
         let current = watch::Sender::new(Arc::new(config));
         let in_force = current.subscribe();
         let reload = Reload {
             path: Some(&self.path),
-            environment: &self.environment,
-            overrides: &self.overrides,
+            given: Arc::new(self.given.clone()),
             metrics: &self.metrics,
             ledger: &self.ledger,
             lines: &self.lines,
@@ -82,13 +83,29 @@ impl Scene {
 
     /// Changes applied and refused, and whether the last one was applied.
     fn counts(&self) -> (u64, u64, bool) {
+        let of = |result: &str| self.value(&format!("spot_migrator_config_reloads_total{{result=\"{result}\"}}"));
+        (of("applied"), of("refused"), self.value::<u64>("spot_migrator_config_last_reload_successful") == 1)
+    }
+
+    fn value<N: FromStr<Err: Debug>>(&self, series: &str) -> N {
         let text = self.metrics.text().expect("it is text");
-        let value = |series: &str| -> u64 {
-            let line = text.lines().find_map(|line| line.strip_prefix(series)).expect("it is there");
-            line.trim().parse().expect("it is a number")
-        };
-        let of = |result: &str| value(&format!("spot_migrator_config_reloads_total{{result=\"{result}\"}}"));
-        (of("applied"), of("refused"), value("spot_migrator_config_last_reload_successful") == 1)
+        let line = text.lines().find_map(|line| line.strip_prefix(series)).expect("it is there");
+        line.trim().parse().expect("it is a number")
+    }
+
+    /// What an hour of one node costs by the prices that are in force.
+    async fn costs(&self) -> f64 {
+        let mut node = snapshot("node-1");
+        let labels = [
+            ("node.kubernetes.io/instance-type", "m5.large"),
+            ("topology.kubernetes.io/region", "eu-west-1"),
+            ("node.kubernetes.io/lifecycle", "on-demand"),
+        ];
+        node.labels.extend(labels.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        let by = TokioClock::new().instant() + Duration::from_secs(10);
+        let surveyed = self.ledger.survey(&[Arc::new(node)], &[], Freshness::Now, by).await;
+        let _facts = surveyed.expect("labels tell");
+        self.value("spot_migrator_cost_dollars_per_hour{class=\"on-demand\"}")
     }
 }
 
@@ -155,7 +172,7 @@ async fn what_may_not_change_is_refused_with_all_that_came_with_it_until_it_is_t
 }
 
 #[tokio::test]
-async fn prices_that_cannot_be_read_refuse_the_whole_change() {
+async fn prices_that_cannot_be_read_refuse_the_whole_change_until_they_can() {
     let scene = scene();
     let prices = scene.folder.path().join("prices");
     let body = format!("schedule: 0 3 * * *\nprices: {}\n", prices.display());
@@ -164,12 +181,56 @@ async fn prices_that_cannot_be_read_refuse_the_whole_change() {
             write(&scene.path, &body);
             looks.twice().await;
             assert_eq!((scene.counts(), looks.reload.current.borrow().prices.clone()), ((0, 1, false), None));
+            looks.twice().await;
+            assert_eq!(scene.counts(), (0, 1, false), "it is said once");
             fs::write(&prices, "eu-west-1,m5.large,0.1\n").expect("it is writable");
-            write(&scene.path, &format!("{body}\n"));
             looks.twice().await;
         })
         .await;
     assert_eq!((scene.counts(), config.prices), ((1, 1, true), Some(prices.clone())));
+}
+
+#[tokio::test]
+async fn a_webhook_whose_address_comes_late_is_told_from_then_on() {
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    let scene = scene();
+    let url = scene.folder.path().join("url");
+    let config = scene
+        .meanwhile(async |looks| {
+            write(&scene.path, &format!("notifications: {{webhookUrlFile: {}}}\n", url.display()));
+            looks.twice().await;
+            assert_eq!(scene.counts(), (0, 1, false));
+            fs::write(&url, "https://hooks.example.org/s3cret").expect("it is writable");
+            looks.twice().await;
+            assert!(!format!("{:?}", looks.past.sight).contains("s3cret"), "it is not kept");
+        })
+        .await;
+    assert_eq!((scene.counts(), config.notifications.webhook_url_file), ((1, 1, true), Some(url)));
+}
+
+/// A pipe into which nobody writes is a file that hangs.
+#[tokio::test]
+async fn a_file_that_hangs_holds_up_nothing_else() {
+    let scene = scene();
+    let config = scene
+        .meanwhile(async |looks| {
+            fs::remove_file(&scene.path).expect("it is there");
+            let made = std::process::Command::new("mkfifo").arg(&scene.path).status().expect("it is on every system");
+            assert!(made.success());
+            let (tell, told) = std::sync::mpsc::channel();
+            let pipe = scene.path.clone();
+            let writer = std::thread::spawn(move || {
+                // If everything is held up, it is let go in the end.
+                let is_free = told.recv_timeout(Duration::from_secs(20)).is_ok();
+                write(&pipe, "schedule: 0 3 * * *\n");
+                is_free
+            });
+            let meanwhile = async { tell.send(()).expect("somebody waits for it") };
+            tokio::join!(looks.told(), meanwhile);
+            assert!(writer.join().expect("it ends"), "nothing else went on");
+        })
+        .await;
+    assert_eq!((config.schedule.to_string().as_str(), scene.counts()), ("0 3 * * *", (1, 0, true)));
 }
 
 #[tokio::test]
@@ -183,7 +244,7 @@ async fn a_webhook_without_an_address_refuses_the_whole_change_and_says_nothing_
             write(&scene.path, &body);
             looks.twice().await;
             let text = format!("{HEAD}{body}");
-            let refused = looks.reload.judge(&scene.path, &text, &mut looks.past.named).expect_err("it is refused");
+            let refused = looks.reload.judge(&scene.path, &text, &looks.past.named).await.expect_err("it is refused");
             assert!(!format!("{refused:#}").contains("hooks"), "{refused:#}");
         })
         .await;
@@ -261,7 +322,7 @@ async fn a_file_that_is_gone_or_a_folder_or_no_text_changes_nothing() {
 #[tokio::test]
 async fn variables_and_flags_go_on_to_win_over_the_file() {
     let mut scene = scene();
-    scene.overrides = [("schedule".to_owned(), "0 5 * * *".to_owned())].into();
+    scene.given.overrides = [("schedule".to_owned(), "0 5 * * *".to_owned())].into();
     let config = scene
         .meanwhile(async |looks| {
             write(&scene.path, "schedule: 0 3 * * *\ndrain: {timeout: 7m}\n");
@@ -304,8 +365,8 @@ async fn a_file_that_is_named_is_read_again_when_it_changes_and_one_that_became_
         format!("schedule: {schedule}\nprices: {}\n{notifications}\n", prices.display())
     };
     write(&scene.path, &body("0 3 * * *"));
-    let (notifier, worker, audience) = notify::notifier(&listening, &scene.metrics, Box::new(|| 0.0))
-        .unwrap_or_else(|fault| panic!("{:#}", fault.error));
+    let listener = Listener::of(&listening).unwrap_or_else(|error| panic!("{error:#}"));
+    let (notifier, worker, audience) = notify::notifier(listener, &scene.metrics, Box::new(|| 0.0));
     scene.audience = audience;
     drop(tokio::spawn(worker.run()));
     let mut tells = async || {
@@ -326,6 +387,7 @@ async fn a_file_that_is_named_is_read_again_when_it_changes_and_one_that_became_
             looks.twice().await;
             looks.twice().await;
             assert_eq!(scene.counts(), (2, 0, true), "it is taken once");
+            assert_eq!(scene.costs().await, 0.2);
 
             file("template", r#"{"three": {{ text }"#);
             looks.twice().await;
