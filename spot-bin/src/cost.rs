@@ -71,7 +71,9 @@ pub struct Sum {
     pub saving: Dollars,
     /// Of how many it is not known what they cost.
     pub unpriced: usize,
-    /// Of how many on-demand ones it is not known what they would cost on spot.
+    /// How many of the on-demand ones may be spot: all but the control plane.
+    pub may_be_spot: usize,
+    /// Of how many of those it is not known what they would cost on spot.
     pub without_spot_price: usize,
 }
 
@@ -89,7 +91,8 @@ impl Dollars {
 
 impl Serialize for Dollars {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64((self.0 * 100.0).round() / 100.0)
+        // A zero that is added takes the sign off a zero.
+        serializer.serialize_f64((self.0 * 100.0).round() / 100.0 + 0.0)
     }
 }
 
@@ -108,9 +111,12 @@ impl PriceBook {
         Self { spot, ..self }
     }
 
-    /// What an hour of a machine like this node's costs.
+    /// What an hour of a machine like this node's costs. All prices are those of Linux.
     #[must_use]
     pub fn of(&self, node: &impl Node) -> NodePrice {
+        if is_windows(node) {
+            return NodePrice::default();
+        }
         let Some(kind) = instance_type(node) else { return NodePrice::default() };
         let of_table = |price: fn(&Prices, &str, &str) -> Option<f64>| price(&self.table, region(node)?, kind);
         let told = || self.spot.get(&(kind.to_owned(), zone(node)?.to_owned())).copied();
@@ -163,10 +169,10 @@ impl Sum {
         self.unpriced < self.on_demand + self.spot
     }
 
-    /// Whether there is any price to set against what an on-demand one costs.
+    /// Whether of any that may be spot both prices are known.
     #[must_use]
     pub fn is_compared(&self) -> bool {
-        self.without_spot_price < self.on_demand
+        self.without_spot_price < self.may_be_spot
     }
 
     fn add(&mut self, node: &impl Node, class: Class, price: NodePrice) {
@@ -180,6 +186,7 @@ impl Sum {
             None => self.unpriced += 1,
         }
         if may_be_spot(node, class) {
+            self.may_be_spot += 1;
             match price.saving() {
                 Some(hourly) => self.saving.0 += hourly * HOURS,
                 None => self.without_spot_price += 1,
@@ -230,8 +237,10 @@ pub fn instance_types<'n, N: Node + 'n>(nodes: impl IntoIterator<Item = &'n N>) 
 /// Dollars as people write them: with cents below a hundred.
 #[must_use]
 pub fn dollars(amount: f64) -> String {
-    if amount.abs() < 99.995 {
-        return format!("${amount:.2}");
+    // What is written as nothing has no sign.
+    let (sign, amount) = (if amount <= -0.005 { "-" } else { "" }, amount.abs());
+    if amount < 99.995 {
+        return format!("{sign}${amount:.2}");
     }
     let whole = format!("{amount:.0}");
     let mut text = String::new();
@@ -241,7 +250,12 @@ pub fn dollars(amount: f64) -> String {
         }
         text.push(digit);
     }
-    format!("${text}")
+    format!("{sign}${text}")
+}
+
+fn is_windows(node: &impl Node) -> bool {
+    let os = node.label("kubernetes.io/os").or_else(|| node.label("beta.kubernetes.io/os"));
+    os == Some("windows")
 }
 
 fn region(node: &impl Node) -> Option<&str> {
@@ -297,6 +311,35 @@ mod tests {
     }
 
     #[test]
+    fn a_windows_node_has_no_price_since_those_of_linux_are_known() {
+        for label in ["kubernetes.io/os", "beta.kubernetes.io/os"] {
+            let of = |os: &str| {
+                let mut machine = machine("m5.large", "a");
+                machine.labels.insert(label.to_owned(), os.to_owned());
+                machine
+            };
+            assert_eq!(book().of(&of("windows")), NodePrice::default());
+            assert_eq!(book().of(&of("linux")), book().of(&machine("m5.large", "a")));
+            let bill = Bill::of([(&of("windows"), Class::OnDemand)], &book());
+            assert_eq!((bill.total.unpriced, bill.total.without_spot_price), (1, 1));
+        }
+    }
+
+    #[test]
+    fn nothing_is_compared_where_no_node_that_may_be_spot_has_a_price_on_spot() {
+        let mut control_plane = machine("m5.large", "a");
+        control_plane.labels.insert("node-role.kubernetes.io/control-plane".to_owned(), String::new());
+        let (known, unknown) = (machine("m5.large", "a"), machine("c5.xlarge", "a"));
+        let is_compared = |nodes: &[&NodeSnapshot]| {
+            let nodes = nodes.iter().map(|node| (*node, Class::OnDemand));
+            Bill::of(nodes, &book()).total.is_compared()
+        };
+        assert!(!is_compared(&[&control_plane]));
+        assert!(!is_compared(&[&control_plane, &unknown, &unknown]));
+        assert!(is_compared(&[&control_plane, &unknown, &known]));
+    }
+
+    #[test]
     fn a_file_counts_before_what_is_built_in_and_before_what_the_cloud_says() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let path = folder.path().join("prices.csv");
@@ -339,12 +382,24 @@ mod tests {
         assert!(bill.is_known() && !Bill::default().is_known());
     }
 
+    #[test]
+    fn an_amount_is_written_with_whole_cents_and_nothing_without_a_sign() {
+        let written = |amount| serde_json::to_string(&Dollars(amount)).expect("it is a number");
+        assert_eq!(written(-1.239), "-1.24");
+        assert_eq!(written(-0.001), "0.0");
+    }
+
     #[rstest]
     #[case(0.0, "$0.00")]
     #[case(99.99, "$99.99")]
     #[case(99.999, "$100")]
     #[case(999.5, "$1,000")]
     #[case(1_234_567.0, "$1,234,567")]
+    #[case(-5.0, "-$5.00")]
+    #[case(-584.0, "-$584")]
+    #[case(-1_234.0, "-$1,234")]
+    #[case(-0.01, "-$0.01")]
+    #[case::nothing_has_no_sign(-0.001, "$0.00")]
     fn dollars_are_written_as_people_do(#[case] amount: f64, #[case] text: &str) {
         assert_eq!(dollars(amount), text);
     }

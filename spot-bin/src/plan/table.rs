@@ -225,7 +225,7 @@ fn costs(page: &mut Page, bill: &Bill) {
             on_demand.to_string(),
             spot.to_string(),
             known(is_priced, monthly.0),
-            known(is_priced && (is_compared || *on_demand == 0), monthly.0 - saving.0),
+            known(is_priced && (is_compared || sum.may_be_spot == 0), monthly.0 - saving.0),
             known(is_compared, saving.0),
         ];
         grid.row(PLAIN, cells);
