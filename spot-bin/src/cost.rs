@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use serde::{Serialize, Serializer};
+use spot_aws::ProviderId;
 use spot_aws::prices::Prices;
 use spot_core::capacity::Class;
 use spot_core::{Node, is_control_plane};
@@ -229,9 +230,10 @@ pub fn pool(node: &impl Node) -> Option<&str> {
     POOL_LABELS.iter().find_map(|label| node.label(label))
 }
 
-/// The instance types of these nodes.
+/// The instance types of those of these nodes that are machines of EC2. It would refuse a call that asks for others.
 pub fn instance_types<'n, N: Node + 'n>(nodes: impl IntoIterator<Item = &'n N>) -> BTreeSet<String> {
-    nodes.into_iter().filter_map(|node| instance_type(node)).map(str::to_owned).collect()
+    let is_of_ec2 = |node: &&N| node.provider_id().is_some_and(|id| ProviderId::parse(id).is_ok());
+    nodes.into_iter().filter(is_of_ec2).filter_map(|node| instance_type(node)).map(str::to_owned).collect()
 }
 
 /// Dollars as people write them: with cents below a hundred.

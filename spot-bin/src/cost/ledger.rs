@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use spot_core::capacity::Class;
 use spot_core::claim::InstanceId;
@@ -18,7 +19,7 @@ use spot_core::node::{NodeRef, NodeSnapshot, Uid};
 use spot_core::ports::{Clock, CloudProvider, Instant, Observer, Write};
 use spot_core::progress::Progress;
 use spot_core::retire::RetiredNode;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{Dollars, PriceBook, dollars, instance_types, may_be_spot};
 use crate::metrics::Metrics;
@@ -26,6 +27,8 @@ use crate::provider::Provider;
 
 /// Prices on spot change a few times a day.
 const CURRENT: Duration = Duration::from_hours(1);
+/// When the cloud is asked again that did not say them: it may have been throttled, or a right is given meanwhile.
+const AGAIN: Duration = Duration::from_mins(1);
 /// How long the cloud may take to say them. Nobody waits for it.
 const ASKING: Duration = Duration::from_secs(30);
 
@@ -40,10 +43,15 @@ pub struct Totals {
     pub saving: f64,
 }
 
+/// What an hour on spot costs, by instance type and zone, or why that is not known.
+type Told = Result<BTreeMap<(String, String), f64>, PortError>;
+/// Asks for that, of these instance types, until then.
+type Ask = Box<dyn Fn(BTreeSet<String>, Instant) -> BoxFuture<'static, Told> + Send + Sync>;
+
 /// A provider whose surveys are taken down.
 pub struct Ledger {
-    provider: Provider,
     port: Arc<dyn CloudProvider>,
+    ask: Ask,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     book: Arc<Mutex<Book>>,
@@ -52,10 +60,13 @@ pub struct Ledger {
 #[derive(Debug)]
 struct Book {
     prices: PriceBook,
-    asked: Option<Instant>,
-    /// How much less an hour of each on-demand node that this run has seen would cost on spot.
-    savings: BTreeMap<Uid, f64>,
-    /// The same of those together that this run has retired.
+    /// When the cloud is asked next.
+    due: Instant,
+    /// Whether it did not say when it was asked last.
+    is_silent: bool,
+    /// The nodes that this run has seen, and that would be less dear on spot.
+    seen: BTreeMap<Uid, Arc<NodeSnapshot>>,
+    /// How much less an hour of those together costs that this run has retired.
     saved: f64,
 }
 
@@ -63,14 +74,19 @@ impl Ledger {
     /// One for this provider, with these prices.
     #[must_use]
     pub fn new(provider: Provider, prices: PriceBook, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
-        let book = Book { prices, asked: None, savings: BTreeMap::new(), saved: 0.0 };
-        Self { port: provider.port(), provider, clock, metrics, book: Arc::new(Mutex::new(book)) }
+        let (due, seen) = (clock.instant(), BTreeMap::new());
+        let book = Arc::new(Mutex::new(Book { prices, due, is_silent: false, seen, saved: 0.0 }));
+        let port = provider.port();
+        let ask: Ask = Box::new(move |types, by| {
+            let provider = provider.clone();
+            Box::pin(async move { provider.spot_prices(&types, by).await })
+        });
+        Self { port, ask, clock, metrics, book }
     }
 
-    /// Goes by these prices from now on; what the cloud says of spot is asked anew.
+    /// Goes by these prices from now on, and by those that the cloud said.
     pub fn renew(&self, prices: PriceBook) {
-        let mut book = lock(&self.book);
-        (book.prices, book.asked) = (prices, None);
+        lock(&self.book).prices.table = prices.table;
     }
 
     /// How much less an hour of the nodes that the last run retired costs on spot, as far as that is known.
@@ -93,42 +109,55 @@ impl Ledger {
                 Class::Spot => totals.spot += now,
                 Class::Reserved | Class::Unknown => {}
             }
-            if let Some(saving) = price.saving().filter(|_| may_be_spot(node, class)) {
-                totals.saving += saving;
-                book.savings.insert(node.uid.clone(), saving);
+            if may_be_spot(node, class) {
+                totals.saving += price.saving().unwrap_or_default();
+                book.seen.insert(node.uid.clone(), Arc::clone(node));
             }
         }
         self.metrics.cost(totals);
     }
 
-    /// Has the cloud asked for prices, unless that was done lately.
+    /// Has the cloud asked for prices when that is due. Nobody waits for it.
     fn refresh(&self, nodes: &[Arc<NodeSnapshot>]) {
         let now = self.clock.instant();
-        let types = {
-            let mut book = lock(&self.book);
-            if book.asked.is_some_and(|asked| now < asked + CURRENT) {
-                return;
-            }
-            let types = instance_types(nodes);
-            if types.is_empty() {
-                return;
-            }
-            book.asked = Some(now);
-            types
-        };
-        let (provider, book) = (self.provider.clone(), Arc::clone(&self.book));
-        drop(tokio::spawn(async move { ask(&provider, &types, now + ASKING, &book).await }));
+        let Some(types) = lock(&self.book).next_question(nodes, now) else { return };
+        let (told, book) = ((self.ask)(types, now + ASKING), Arc::clone(&self.book));
+        drop(tokio::spawn(async move {
+            let told = told.await;
+            lock(&book).learn(told, now);
+        }));
     }
 }
 
-async fn ask(provider: &Provider, types: &BTreeSet<String>, by: Instant, book: &Mutex<Book>) {
-    match provider.spot_prices(types, by).await {
-        Ok(spot) if spot.is_empty() => {}
-        Ok(spot) => {
-            let mut book = lock(book);
-            book.prices = mem::take(&mut book.prices).with_spot(spot);
+impl Book {
+    /// The instance types that the cloud is asked for, if that is due.
+    fn next_question(&mut self, nodes: &[Arc<NodeSnapshot>], now: Instant) -> Option<BTreeSet<String>> {
+        if now < self.due {
+            return None;
         }
-        Err(error) => debug!(error = chain(&error), "what spot costs could not be asked for"),
+        let types = instance_types(nodes);
+        if types.is_empty() {
+            return None;
+        }
+        self.due = now + CURRENT;
+        Some(types)
+    }
+
+    /// What the cloud said when it was asked.
+    fn learn(&mut self, told: Told, asked: Instant) {
+        let was_silent = mem::replace(&mut self.is_silent, told.is_err());
+        match told {
+            Ok(spot) => self.prices.spot = spot,
+            Err(error) => {
+                self.due = asked + AGAIN;
+                let error = chain(&error);
+                if was_silent {
+                    debug!(error, "what spot costs is still not known");
+                } else {
+                    warn!(error, "what spot costs is not known: the cloud is asked again every minute");
+                }
+            }
+        }
     }
 }
 
@@ -170,18 +199,18 @@ impl Observer for Ledger {
         match event {
             Progress::RunStarted { nodes: _ } => book.saved = 0.0,
             Progress::Retired { node } => {
-                if let Some(saving) = book.savings.remove(&node.uid) {
-                    book.saved += saving;
-                    self.metrics.saved(saving);
-                }
+                let node = book.seen.remove(&node.uid);
+                book.saved += node.and_then(|node| book.prices.of(&node).saving()).unwrap_or_default();
             }
-            Progress::RunEnded { report: _ } => {
+            // Some may have been less dear on demand. What is counted is what is told: all of it together.
+            Progress::RunEnded { report: _ } | Progress::RunFailed { class: _, why: _ } => {
                 if book.saved > 0.0 {
                     let Dollars(month) = Dollars::monthly(book.saved);
                     info!(saves_a_month = dollars(month), "the retired nodes cost so much less on spot");
                 }
+                self.metrics.saved(book.saved);
                 // Whoever is still there is seen again by the next run.
-                book.savings.clear();
+                book.seen.clear();
             }
             _other => {}
         }
@@ -200,70 +229,4 @@ fn lock(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use spot_core::progress::Outcome;
-    use spot_kube::TokioClock;
-
-    use super::*;
-    use crate::config::Config;
-    use crate::sample::{report, snapshot};
-
-    fn ledger() -> (Ledger, Metrics) {
-        let keys = [("cloudProvider.name".to_owned(), "node-object".to_owned())].into();
-        let config = Config::load(None, [], &keys).expect("it is right");
-        let folder = tempfile::tempdir().expect("a folder can be made");
-        let path = folder.path().join("prices");
-        fs::write(&path, "eu-west-1,m5.large,0.1,0.04\neu-west-1,m5.xlarge,0.2\n").expect("it is writable");
-        let prices = PriceBook::read(Some(&path)).expect("it is a table");
-        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-        let metrics = Metrics::new().expect("names are distinct");
-        (Ledger::new(Provider::node_object(&config, &clock), prices, clock, metrics.clone()), metrics)
-    }
-
-    fn node(name: &str, kind: &str, lifecycle: &str) -> Arc<NodeSnapshot> {
-        let mut node = snapshot(name);
-        for (key, value) in [
-            ("node.kubernetes.io/instance-type", kind),
-            ("topology.kubernetes.io/region", "eu-west-1"),
-            ("node.kubernetes.io/lifecycle", lifecycle),
-        ] {
-            node.labels.insert(key.to_owned(), value.to_owned());
-        }
-        Arc::new(node)
-    }
-
-    fn value(metrics: &Metrics, series: &str) -> f64 {
-        let text = metrics.text().expect("it is text");
-        let line = text.lines().find_map(|line| line.strip_prefix(series)).expect("it is there");
-        line.trim().parse().expect("it is a number")
-    }
-
-    #[tokio::test]
-    async fn what_nodes_cost_is_a_number_and_so_is_what_their_retirement_saves() {
-        let (ledger, metrics) = ledger();
-        let nodes = [
-            node("a", "m5.large", "on-demand"),
-            node("b", "m5.xlarge", "on-demand"),
-            node("c", "m5.large", "spot"),
-            node("d", "m5.large", "none"),
-        ];
-        let by = ledger.clock.instant() + Duration::from_secs(10);
-        let facts = ledger.survey(&nodes, &[], Freshness::Now, by).await.expect("labels tell");
-        assert_eq!(facts.of("a").map(|fact| fact.class), Some(Class::OnDemand), "the provider's word is passed on");
-        let close = |series: &str, dollars: f64| {
-            let found = value(&metrics, series);
-            assert!((found - dollars).abs() < 1e-9, "{series}: {found}");
-        };
-        close("spot_migrator_cost_dollars_per_hour{class=\"on-demand\"}", 0.3);
-        close("spot_migrator_cost_dollars_per_hour{class=\"spot\"}", 0.04);
-        close("spot_migrator_possible_saving_dollars_per_hour", 0.06);
-        for name in ["a", "b", "a", "c"] {
-            ledger.observe(Timestamp::UNIX_EPOCH, &Progress::Retired { node: snapshot(name).reference() });
-        }
-        close("spot_migrator_saved_dollars_per_hour_total", 0.06);
-        ledger.observe(Timestamp::UNIX_EPOCH, &Progress::RunEnded { report: report(Outcome::AllSpot) });
-        assert!(lock(&ledger.book).savings.is_empty(), "nothing of a run is kept for ever");
-    }
-}
+mod tests;
