@@ -1,5 +1,6 @@
 //! What can go wrong, classified for the caller.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -210,4 +211,25 @@ pub fn chain(error: &dyn StdError) -> String {
         next = cause.source();
     }
     text
+}
+
+/// Foreign text as it may stand in a message of one line: white space as spaces, other control characters escaped.
+///
+/// ```
+/// assert_eq!(spot_core::error::plain("a\u{1b}[31m\nb"), r"a\u{1b}[31m b");
+/// ```
+#[must_use]
+pub fn plain(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            _ if !letter.is_control() => plain.push(letter),
+            _ if letter.is_whitespace() => plain.push(' '),
+            _ => plain.extend(letter.escape_unicode()),
+        }
+    }
+    Cow::Owned(plain)
 }

@@ -21,6 +21,7 @@ use jiff::{
 
 use self::calendar::Calendar;
 pub use self::{error::ScheduleError, field::Field, zone::time_zone};
+use crate::error::plain;
 
 /// The shortcuts and the fields they stand for.
 const SHORTCUTS: [(&str, &str); 7] = [
@@ -89,7 +90,8 @@ impl Schedule {
     /// assert!(error.to_string().ends_with("drop the seconds and write `0 3 * * *`"));
     /// ```
     pub fn parse(expression: &str, time_zone: &TimeZone) -> Result<Self, ScheduleError> {
-        let (own_zone, timing) = zone::split_prefix(expression.trim())?;
+        let written = plain(expression.trim());
+        let (own_zone, timing) = zone::split_prefix(&written)?;
         if timing.is_empty() {
             return Err(ScheduleError::Empty);
         }

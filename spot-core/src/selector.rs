@@ -10,6 +10,8 @@ mod parser;
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
+use crate::error::plain;
+
 /// Requirements on labels that must all hold.
 ///
 /// ```
@@ -99,7 +101,8 @@ impl LabelSelector {
     /// # Errors
     /// The first place where the text departs from the grammar, or a key or value that no label can have.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        Ok(Self { requirements: parser::requirements(text)? })
+        // No key or value has a control character, so that nothing else is read in its stead.
+        Ok(Self { requirements: parser::requirements(&plain(text))? })
     }
 
     /// Whether labels, looked up by `label`, meet every requirement.
@@ -215,7 +218,7 @@ impl FromStr for Operator {
             "NotIn" => Ok(Self::NotIn),
             "Exists" => Ok(Self::Exists),
             "DoesNotExist" => Ok(Self::DoesNotExist),
-            other => Err(SelectorError::Operator(other.to_owned())),
+            other => Err(SelectorError::Operator(plain(other).into_owned())),
         }
     }
 }

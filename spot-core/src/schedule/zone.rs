@@ -3,6 +3,7 @@
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 use super::{ScheduleError, near_miss};
+use crate::error::plain;
 
 const PREFIXES: [&str; 2] = ["TZ=", "CRON_TZ="];
 
@@ -29,7 +30,7 @@ pub fn time_zone(name: &str) -> Result<TimeZone, ScheduleError> {
         // The error's text is about the database; what helps is the name.
         Ok(_) | Err(_) => {
             let remedy = remedy(&database, name);
-            Err(ScheduleError::UnknownTimeZone { name: name.to_owned(), remedy })
+            Err(ScheduleError::UnknownTimeZone { name: plain(name).into_owned(), remedy })
         }
     }
 }
