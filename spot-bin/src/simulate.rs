@@ -52,7 +52,7 @@ struct Story {
     lasted: Duration,
     /// None where no price is known.
     costs: Option<Costs>,
-    /// On-demand nodes that are still there, for these reasons.
+    /// Nodes that were refused and are still there, and why.
     kept: Vec<Kept>,
     assumptions: Vec<String>,
     timeline: Vec<Entry>,
@@ -155,8 +155,7 @@ impl Story {
         let told = recorder.told();
         let report = told.report.context("the simulated run ended without a report")?;
         let (lasted, after, kept) = model.with(|world| {
-            let there = |name: &Arc<str>| world.class_of(name) == Some(Class::OnDemand);
-            let kept = told.refused.iter().filter(|(name, _)| there(name)).map(|(name, reasons)| Kept {
+            let kept = told.refused.iter().filter(|(name, _)| world.node(name).is_some()).map(|(name, reasons)| Kept {
                 node: name.to_string(),
                 reasons: reasons.iter().map(Because::from).collect(),
             });

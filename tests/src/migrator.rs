@@ -166,11 +166,24 @@ impl Migrator {
     /// If it does not start, or fails.
     #[must_use]
     pub fn plan(&self, arguments: &[&str]) -> String {
+        self.printed("plan", arguments)
+    }
+
+    /// The same of `spot-migrator simulate`.
+    ///
+    /// # Panics
+    /// If it does not start, or fails.
+    #[must_use]
+    pub fn simulate(&self, arguments: &[&str]) -> String {
+        self.printed("simulate", arguments)
+    }
+
+    fn printed(&self, name: &str, arguments: &[&str]) -> String {
         let mut command = self.command();
-        command.arg("plan").arg("--config").arg(&self.configuration).args(arguments);
+        command.arg(name).arg("--config").arg(&self.configuration).args(arguments);
         let output = command.output().expect("the binary starts");
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "plan ended with {}: {errors}", output.status);
+        assert!(output.status.success(), "{name} ended with {}: {errors}", output.status);
         String::from_utf8(output.stdout).expect("it prints UTF-8")
     }
 
@@ -310,6 +323,9 @@ pub(crate) fn product(binary: &Path, kubeconfig: &Path, folder: &Path) -> Comman
 }
 
 /// A binary beside the running tests: cargo puts both into one target folder, and `tests/run` builds it first.
+///
+/// # Panics
+/// If it is not there, or older than its sources.
 #[must_use]
 pub fn binary(name: &str) -> PathBuf {
     let tests = std::env::current_exe().expect("the system tells the path");

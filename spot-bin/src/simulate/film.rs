@@ -260,9 +260,9 @@ mod tests {
         assert!(taken.frames.iter().any(|frame| frame.waiting > 0), "they were away meanwhile");
         assert!(taken.frames.is_sorted_by_key(|frame| frame.at));
         let lane = |name: &Arc<str>| taken.lanes.iter().find(|lane| lane.name == *name).expect("each node has one");
-        let lost = lane(&node.name);
-        assert!(lost.gone.is_some_and(|gone| gone >= Duration::from_secs(60)) && lost.pods[0].1 > 0);
-        assert_eq!(lost.pods.last().map(|(_, pods)| *pods), Some(0));
+        let ended = lane(&node.name);
+        assert!(ended.gone.is_some_and(|gone| gone >= Duration::from_secs(60)) && ended.pods[0].1 > 0);
+        assert_eq!(ended.pods.last().map(|(_, pods)| *pods), Some(0));
         assert_eq!((lane(&spot.name).gone, lane(&spot.name).joined), (None, Duration::ZERO));
     }
 }
