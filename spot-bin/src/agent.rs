@@ -180,7 +180,7 @@ impl Work<'_> {
 /// Ends what goes on beside the work.
 async fn end(beside: Beside, stop: &Stop) -> Exit {
     stop.set();
-    beside.end().await;
+    beside.end(GRACE).await;
     Exit::Orderly
 }
 

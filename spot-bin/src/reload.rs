@@ -31,7 +31,7 @@ use tracing::{debug, error, info, warn};
 use self::change::Change;
 pub(crate) use self::named::Named;
 pub(crate) use self::proposal::Given;
-use self::proposal::{Proposal, Seen};
+use self::proposal::{Notifications, Proposal, Seen};
 use self::sight::Sight;
 use crate::config::Config;
 use crate::cost::Ledger;
@@ -129,7 +129,7 @@ impl Reload<'_> {
 
     /// Puts it in force. Nothing of it can be refused any more.
     fn take(&self, proposal: Proposal, past: &mut Past, is_told: bool) {
-        let Proposal { config, change, named, prices, listener } = proposal;
+        let Proposal { config, change, named, prices, notifications } = proposal;
         let Change { keys } = &change;
         if keys.is_empty() {
             self.metrics.goes_by_its_file();
@@ -140,7 +140,7 @@ impl Reload<'_> {
             }
             return;
         }
-        if let Some(listener) = listener {
+        if let Notifications::To(listener) = notifications {
             self.audience.renew(listener);
         }
         if let Some(prices) = prices {

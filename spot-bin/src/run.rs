@@ -141,7 +141,7 @@ impl Work<'_> {
         let Some(missing) = missing else {
             // The sender of messages ends with its last observer.
             drop((observers, notifier));
-            beside.end_within(self.config.shutdown_grace_period).await;
+            beside.end(self.config.shutdown_grace_period).await;
             return Ok(Exit::Orderly);
         };
         if missing.events.is_empty() {
@@ -200,7 +200,7 @@ impl Work<'_> {
         }
         stop.set();
         // Within the time after which an end is called none that is orderly.
-        beside.end_within(self.config.shutdown_grace_period).await;
+        beside.end(self.config.shutdown_grace_period).await;
         ended
     }
 

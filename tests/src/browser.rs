@@ -133,7 +133,8 @@ impl Browser {
     /// Calls a method of its protocol.
     fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.asked += 1;
-        let mut message = json!({"id": self.asked, "method": method, "params": parameters});
+        let mut message = json!({"id": self.asked, "method": method});
+        message["params"] = parameters;
         if let Some(session) = &self.session {
             message["sessionId"] = json!(session);
         }

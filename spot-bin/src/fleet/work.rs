@@ -257,7 +257,7 @@ impl Work<'_> {
         if lost.is_some() {
             beside.fall_silent();
         }
-        beside.end().await;
+        beside.end(GRACE).await;
         ended.map_err(|fault| because(fault, lost))
     }
 

@@ -37,8 +37,16 @@ pub(super) struct Proposal {
     pub(super) named: Named,
     /// None: as they are.
     pub(super) prices: Option<PriceBook>,
-    /// None: as it is.
-    pub(super) listener: Option<Option<Listener>>,
+    pub(super) notifications: Notifications,
+}
+
+/// Who is told from then on.
+#[derive(Debug)]
+pub(super) enum Notifications {
+    /// The same.
+    AsTheyAre,
+    /// Another, or nobody.
+    To(Option<Listener>),
 }
 
 impl Given {
@@ -76,7 +84,11 @@ impl Proposal {
         let named = Named::of(&config);
         change.add(named.changed_since(in_force));
         let prices = change.touches("prices").then(|| PriceBook::read(config.prices.as_deref())).transpose()?;
-        let listener = change.touches("notifications").then(|| Listener::of(&config.notifications)).transpose()?;
-        Ok(Self { config, change, named, prices, listener })
+        let notifications = if change.touches("notifications") {
+            Notifications::To(Listener::of(&config.notifications)?)
+        } else {
+            Notifications::AsTheyAre
+        };
+        Ok(Self { config, change, named, prices, notifications })
     }
 }

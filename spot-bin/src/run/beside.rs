@@ -61,13 +61,8 @@ impl Beside {
         }
     }
 
-    /// Waits, within limits, until they have ended.
-    pub(crate) async fn end(self) {
-        self.end_within(LAST_EVENTS).await;
-    }
-
-    /// The same, but what waits to be sent is waited for no longer than this.
-    pub(crate) async fn end_within(self, limit: Duration) {
+    /// Waits until they have ended: for what is still to be sent no longer than this, nor than it is worth.
+    pub(crate) async fn end(self, limit: Duration) {
         if let Some(server) = self.server
             && let Err(error) = server.await
         {
@@ -107,12 +102,12 @@ mod tests {
         let mut beside = Beside { server: Some(tokio::spawn(async { Ok(()) })), ..Beside::default() };
         let died = beside.first_to_die(&Stop::default()).await;
         assert_eq!(died.to_string(), "the server of metrics and health ended by itself");
-        beside.end().await;
+        beside.end(LAST_EVENTS).await;
 
         let mut beside = Beside { events: Some(tokio::spawn(async { panic!("it dies") })), ..Beside::default() };
         let died = beside.first_to_die(&Stop::default()).await;
         assert_eq!(died.to_string(), "the publisher of Events died");
-        beside.end().await;
+        beside.end(LAST_EVENTS).await;
     }
 
     #[tokio::test]
@@ -121,13 +116,13 @@ mod tests {
         let stop = Stop::default();
         stop.set();
         assert!(beside.first_to_die(&stop).now_or_never().is_none());
-        beside.end().await;
+        beside.end(LAST_EVENTS).await;
     }
 
     #[tokio::test]
     async fn what_hangs_is_waited_for_no_longer_than_the_process_may_take_to_end() {
         let hanging = || Some(tokio::spawn(std::future::pending()));
         let beside = Beside { notifications: hanging(), events: hanging(), ..Beside::default() };
-        timeout(LAST_EVENTS / 2, beside.end_within(Duration::ZERO)).await.expect("it ends at once");
+        timeout(LAST_EVENTS / 2, beside.end(Duration::ZERO)).await.expect("it ends at once");
     }
 }

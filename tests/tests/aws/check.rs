@@ -66,8 +66,8 @@ async fn check_tells_of_every_right_of_groups_and_machines_in_a_fixed_order_and_
     cloud.aws().deny(&["autoscaling:DescribeInstanceRefreshes", "ec2:DescribeSpotPriceHistory"]).await;
     let denied = migrator.check();
     denied.assert_code(1);
-    let word = "not allowed to call autoscaling:DescribeInstanceRefreshes, see deploy/iam/spot-migrator.json";
-    assert_followed_by_a_remedy("failure", word, &denied.output);
+    let call = "not allowed to call autoscaling:DescribeInstanceRefreshes, see deploy/iam/spot-migrator.json";
+    assert_followed_by_a_remedy("failure", call, &denied.output);
     assert_followed_by_a_remedy("advice", "not allowed to call ec2:DescribeSpotPriceHistory", &denied.output);
     let failures = denied.output.lines().filter(|line| line.starts_with("failure")).count();
     assert_eq!(failures, 1, "{}", denied.output);

@@ -89,7 +89,7 @@ async fn the_page_for_new_users_leads_from_nothing_to_a_first_node_retired() {
         done += 1;
         match &command.split_whitespace().take(2).collect::<Vec<_>>()[..] {
             ["kind", "create"] => {
-                world.join(&[control_plane.clone()]).await;
+                world.join(std::slice::from_ref(&control_plane)).await;
                 world.join(&["kind-worker", "kind-worker2", "kind-worker3"].map(linux)).await;
             }
             ["docker", "build"] => {}
