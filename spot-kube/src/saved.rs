@@ -7,18 +7,16 @@ mod plain;
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
-use std::sync::Arc;
+use std::num::NonZeroUsize;
+use std::{iter, thread};
 
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use spot_core::view::{Change, Known, View};
-use spot_core::volume::VolumeChange;
 
-use self::item::{Item, Object, Room, Wrong};
+use self::item::{Item, Reader, Seen, Wrong};
 use self::list::List;
-use crate::snapshot::doubt::{self, Doubt};
-use crate::snapshot::{self, Interner};
 
 /// What helps against a file of which nothing can be made.
 pub const SAVE: &str = "save the objects with `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`";
@@ -121,13 +119,16 @@ struct Saved {
     doubts: Vec<String>,
     has_nodes: bool,
     known: Known,
-    texts: Interner,
+    /// As many as the machine has cores.
+    readers: Vec<Reader>,
 }
 
 impl Default for Saved {
     fn default() -> Self {
         let known = Known { pods: false, budgets: false, daemon_sets: false, claims: false, volumes: false };
-        Self { changes: Vec::new(), doubts: Vec::new(), has_nodes: false, known, texts: Interner::default() }
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let readers = iter::repeat_with(Reader::default).take(cores).collect();
+        Self { changes: Vec::new(), doubts: Vec::new(), has_nodes: false, known, readers }
     }
 }
 
@@ -168,8 +169,8 @@ impl Saved {
         let Some(kind) = kind else { return Err(place.not_an_object("it has no `kind`")) };
         let items = match object {
             Content::Object(object) => {
-                let (_, object) = object.decoded(kind, &mut Room::default());
-                return self.object(place, kind, object);
+                let (_, seen) = Reader::default().decoded(object, kind);
+                return self.object(place, kind, seen);
             }
             Content::List(items) => items,
             Content::NoItems => return Err(place.not_an_object("it is a list without `items`")),
@@ -177,10 +178,10 @@ impl Saved {
         let of = kind.strip_suffix("List").unwrap_or_default();
         self.know(of);
         for (begun, some) in (0..).step_by(AT_ONCE).zip(items.chunks(AT_ONCE)) {
-            for (index, (kind, object)) in item::decoded(some, of).into_iter().enumerate() {
+            for (index, (kind, seen)) in item::decoded(some, of, &mut self.readers).into_iter().enumerate() {
                 let place = Place { item: Some(begun + index + 1), ..place };
                 let Some(kind) = kind else { return Err(place.not_an_object("it has no `kind`")) };
-                self.object(place, &kind, object)?;
+                self.object(place, &kind, seen)?;
             }
         }
         Ok(())
@@ -198,47 +199,13 @@ impl Saved {
         }
     }
 
-    fn object(&mut self, place: Place<'_>, kind: &str, object: Result<Object, Wrong>) -> Result<(), SavedError> {
+    fn object(&mut self, place: Place<'_>, kind: &str, seen: Result<Option<Seen>, Wrong>) -> Result<(), SavedError> {
         self.know(kind);
-        let wrong = |error| place.unreadable(error);
-        let change = match object.map_err(wrong)? {
-            Object::Node(object) => {
-                self.doubt(kind, &*object, doubt::of_node(&object));
-                Change::Node(Arc::new(snapshot::node(*object).map_err(|error| place.unreadable(error))?))
-            }
-            Object::Pod(object) => {
-                self.doubt(kind, &*object, doubt::of_pod(&object));
-                let pod = snapshot::pod(*object, &mut self.texts).map_err(|error| place.unreadable(error))?;
-                Change::Pod(Arc::new(pod))
-            }
-            Object::Budget(object) => {
-                self.doubt(kind, &*object, doubt::of_budget(&object));
-                Change::Budget(Arc::new(snapshot::budget(*object).map_err(|error| place.unreadable(error))?))
-            }
-            Object::DaemonSet(object) => {
-                Change::DaemonSet(snapshot::daemon_set(&object).map_err(|error| place.unreadable(error))?)
-            }
-            Object::Claim(object) => {
-                let claim =
-                    snapshot::volume_claim(*object, &mut self.texts).map_err(|error| place.unreadable(error))?;
-                Change::Volume(VolumeChange::Claim(Arc::new(claim)))
-            }
-            Object::Volume(object) => {
-                let volume = snapshot::volume(*object, &mut self.texts).map_err(|error| place.unreadable(error))?;
-                Change::Volume(VolumeChange::Volume(Arc::new(volume)))
-            }
-            Object::Other => return Ok(()),
-        };
-        self.changes.push(change);
+        if let Some(Seen { change, doubts }) = seen.map_err(|error| place.unreadable(error))? {
+            self.changes.push(change);
+            self.doubts.extend(doubts);
+        }
         Ok(())
-    }
-
-    fn doubt(&mut self, kind: &str, object: &impl snapshot::Object, doubts: Vec<Doubt>) {
-        let Some(metadata) = object.metadata() else { return };
-        let title = metadata.title();
-        let say =
-            |Doubt { key, fault, counts_as }| format!("{kind} {title}: `{key}` can't be read: {fault}; {counts_as}");
-        self.doubts.extend(doubts.into_iter().map(say));
     }
 }
 

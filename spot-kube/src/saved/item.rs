@@ -1,16 +1,19 @@
-//! One object of a file, whichever way it is written, and the type that reads it.
+//! One object of a file, whichever way it is written, and who reads it.
 
 use std::error::Error as StdError;
-use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::thread;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use spot_core::view::Change;
+use spot_core::volume::VolumeChange;
 
 use super::{list, plain};
-use crate::snapshot::{Budget, Named, Node, Pod, Volume, VolumeClaim};
+use crate::snapshot::doubt::{self, Doubt};
+use crate::snapshot::{self, Budget, Interner, Node, Object, Pod};
 
 /// The text, or the tree, of one object.
 #[derive(Debug)]
@@ -23,27 +26,24 @@ pub(super) enum Item<'f> {
     Tree(Value),
 }
 
-/// An object as the type that reads it.
-pub(super) enum Object {
-    Node(Box<Node>),
-    Pod(Box<Pod>),
-    Budget(Box<Budget>),
-    DaemonSet(Box<Named>),
-    Claim(Box<VolumeClaim>),
-    Volume(Box<Volume>),
-    /// It is of no interest.
-    Other,
+/// What an object says.
+pub(super) struct Seen {
+    pub(super) change: Change,
+    /// What can't be read in it, though the rest can.
+    pub(super) doubts: Vec<String>,
 }
 
 /// What is wrong with an item.
 pub(super) type Wrong = Box<dyn StdError + Send + Sync>;
 
-/// An object with its kind, or what is wrong with it; no kind, if it does not say.
-pub(super) type Decoded = (Option<String>, Result<Object, Wrong>);
+/// Of an object its kind, if it has one, and what it says, if that is of interest, or what is wrong with it.
+pub(super) type Decoded = (Option<String>, Result<Option<Seen>, Wrong>);
 
-/// Room for what is made of an item on the way: to ask for it anew for each takes longer than to fill it.
+/// Who reads one object after the other.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct Reader {
+    texts: Interner,
+    // Room for what is made on the way: to ask for it anew each time takes longer than to fill it.
     document: String,
     json: String,
 }
@@ -55,46 +55,69 @@ struct Kind {
 }
 
 impl Item<'_> {
-    /// As the type that reads it. One that does not say its kind is of this one, unless that is empty.
-    pub(super) fn decoded(&self, of: &str, room: &mut Room) -> Decoded {
-        let said = match self {
-            Self::Json(text) => match serde_json::from_str::<Kind>(text.get()) {
-                Ok(Kind { kind }) => kind,
-                // Another type of kind, or no object.
-                Err(_) => None,
-            },
+    fn kind(&self) -> Option<String> {
+        match self {
+            // Another type of kind, or no object, is none.
+            Self::Json(text) => serde_json::from_str::<Kind>(text.get()).map_or(None, |Kind { kind }| kind),
             Self::Yaml(text) => list::kind(text).map(str::to_owned),
             Self::Tree(tree) => tree.get("kind").and_then(Value::as_str).map(str::to_owned),
-        };
-        let kind = said.unwrap_or_else(|| of.to_owned());
-        if kind.is_empty() {
-            return (None, Ok(Object::Other));
         }
-        let object = match &*kind {
-            "Node" => self.typed(room).map(Object::Node),
-            "Pod" => self.typed(room).map(Object::Pod),
-            "PodDisruptionBudget" => self.typed(room).map(Object::Budget),
-            "DaemonSet" => self.typed(room).map(Object::DaemonSet),
-            "PersistentVolumeClaim" => self.typed(room).map(Object::Claim),
-            "PersistentVolume" => self.typed(room).map(Object::Volume),
-            _ => Ok(Object::Other),
-        };
-        (Some(kind), object)
-    }
-
-    fn typed<T: DeserializeOwned>(&self, room: &mut Room) -> Result<Box<T>, Wrong> {
-        Ok(Box::new(match self {
-            Self::Json(text) => serde_json::from_str(text.get())?,
-            Self::Yaml(text) => room.yaml(text)?,
-            Self::Tree(tree) => T::deserialize(tree)?,
-        }))
     }
 }
 
-impl Room {
+impl Reader {
+    /// What an item says. One that does not say its kind is of this one, unless that is empty.
+    pub(super) fn decoded(&mut self, item: &Item<'_>, of: &str) -> Decoded {
+        let kind = item.kind().unwrap_or_else(|| of.to_owned());
+        if kind.is_empty() {
+            return (None, Ok(None));
+        }
+        let seen = self.seen(item, &kind);
+        (Some(kind), seen)
+    }
+
+    fn seen(&mut self, item: &Item<'_>, kind: &str) -> Result<Option<Seen>, Wrong> {
+        let sure = |change| Seen { change, doubts: Vec::new() };
+        Ok(Some(match kind {
+            "Node" => {
+                let object: Node = self.typed(item)?;
+                let doubts = told(kind, &object, doubt::of_node(&object));
+                Seen { change: Change::Node(Arc::new(snapshot::node(object)?)), doubts }
+            }
+            "Pod" => {
+                let object: Pod = self.typed(item)?;
+                let doubts = told(kind, &object, doubt::of_pod(&object));
+                Seen { change: Change::Pod(Arc::new(snapshot::pod(object, &mut self.texts)?)), doubts }
+            }
+            "PodDisruptionBudget" => {
+                let object: Budget = self.typed(item)?;
+                let doubts = told(kind, &object, doubt::of_budget(&object));
+                Seen { change: Change::Budget(Arc::new(snapshot::budget(object)?)), doubts }
+            }
+            "DaemonSet" => sure(Change::DaemonSet(snapshot::daemon_set(&self.typed(item)?)?)),
+            "PersistentVolumeClaim" => {
+                let claim = snapshot::volume_claim(self.typed(item)?, &mut self.texts)?;
+                sure(Change::Volume(VolumeChange::Claim(Arc::new(claim))))
+            }
+            "PersistentVolume" => {
+                let volume = snapshot::volume(self.typed(item)?, &mut self.texts)?;
+                sure(Change::Volume(VolumeChange::Volume(Arc::new(volume))))
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    fn typed<T: DeserializeOwned>(&mut self, item: &Item<'_>) -> Result<T, Wrong> {
+        Ok(match item {
+            Item::Json(text) => serde_json::from_str(text.get())?,
+            Item::Yaml(text) => self.yaml(text)?,
+            Item::Tree(tree) => T::deserialize(tree)?,
+        })
+    }
+
     /// An item of YAML. What is not plain the parser reads, and says what is wrong with it.
     fn yaml<T: DeserializeOwned>(&mut self, text: &str) -> Result<T, Wrong> {
-        let Self { document, json } = self;
+        let Self { document, json, .. } = self;
         list::document(text, document);
         let plain = plain::json(document, json).and_then(|()| serde_json::from_str(json).ok());
         Ok(match plain {
@@ -104,18 +127,26 @@ impl Room {
     }
 }
 
-/// All of these, in their order, by as many threads as the machine has cores.
-pub(super) fn decoded(items: &[Item<'_>], of: &str) -> Vec<Decoded> {
-    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let share = items.len().div_ceil(threads).max(1);
+/// What all of these say, in their order; each reader reads a part of them.
+pub(super) fn decoded(items: &[Item<'_>], of: &str, readers: &mut [Reader]) -> Vec<Decoded> {
+    let share = items.len().div_ceil(readers.len().max(1)).max(1);
     thread::scope(|scope| {
-        let decode = |items: &[Item<'_>]| {
-            let mut room = Room::default();
-            items.iter().map(|item| item.decoded(of, &mut room)).collect::<Vec<_>>()
+        let read = |reader: &mut Reader, items: &[Item<'_>]| {
+            items.iter().map(|item| reader.decoded(item, of)).collect::<Vec<_>>()
         };
-        let shares: Vec<_> = items.chunks(share).map(|items| scope.spawn(move || decode(items))).collect();
+        let shares = readers.iter_mut().zip(items.chunks(share));
+        let shares: Vec<_> = shares.map(|(reader, items)| scope.spawn(move || read(reader, items))).collect();
         let joined =
             shares.into_iter().map(|share| share.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         joined.flatten().collect()
     })
+}
+
+/// What can't be read of an object, and what comes of it.
+fn told(kind: &str, object: &impl Object, doubts: Vec<Doubt>) -> Vec<String> {
+    let Some(metadata) = object.metadata() else { return Vec::new() };
+    let tell = |Doubt { key, fault, counts_as }| {
+        format!("{kind} {}: `{key}` can't be read: {fault}; {counts_as}", metadata.title())
+    };
+    doubts.into_iter().map(tell).collect()
 }
