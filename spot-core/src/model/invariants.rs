@@ -33,7 +33,7 @@ pub struct Limits {
     pub nodes_at_once: usize,
     /// The migrator's own pod, which may be left on its node.
     pub own_pod: Option<Uid>,
-    /// How long a process begins nothing planned after it has claimed a node whose spot machine is taken back.
+    /// How long after it was announced that a machine is taken back a process that claimed its node begins nothing.
     pub pause: Duration,
     /// What is to stay of a pool.
     pub pool: PoolLimits,
@@ -151,8 +151,8 @@ struct Checker {
     tainted: BTreeMap<Uid, Instant>,
     /// Pods that were deleted.
     given_up: BTreeSet<Uid>,
-    /// When a process claimed such a node last.
-    pressed: BTreeMap<ProcessId, Instant>,
+    /// When a process claimed such a node last, and until when it begins nothing.
+    pressed: BTreeMap<ProcessId, (Instant, Instant)>,
     /// Which changes of fleets were looked at.
     changes: usize,
 }
@@ -255,11 +255,8 @@ impl Checker {
             }
             (None, Some(claim)) => {
                 self.claimed(world, number, node, before, claim);
-                let pressed = self
-                    .pressed
-                    .get(&record.process)
-                    .is_some_and(|at| *at < record.sent && record.sent < *at + self.limits.pause);
-                if pressed {
+                let pressed = self.pressed.get(&record.process);
+                if pressed.is_some_and(|(at, until)| *at < record.sent && record.sent < *until) {
                     self.report(number, Invariant::Held, format!("{node} is claimed by {}", claim.owner));
                 }
             }
@@ -339,8 +336,10 @@ impl Checker {
         if world.announced(instance).next().is_none() {
             self.report(number, Invariant::Eligible, format!("{node} is claimed, and nothing was announced of it"));
         }
-        if world.is_taken_back(instance) {
-            self.pressed.insert(record.process, record.answered.unwrap_or(record.sent));
+        if let Some(sent) = world.taken_back_since(instance) {
+            let at = record.answered.unwrap_or(record.sent);
+            let ago = Duration::try_from(world.wall().duration_since(sent)).unwrap_or_default();
+            self.pressed.insert(record.process, (at, Instant((at.0 + self.limits.pause).saturating_sub(ago))));
         }
     }
 

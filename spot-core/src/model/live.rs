@@ -27,6 +27,15 @@ pub(super) struct Watches {
     private: BTreeMap<u64, Watch>,
 }
 
+#[cfg(feature = "test-util")]
+impl Watches {
+    /// How many watches there are, and waits for a change.
+    pub(super) fn waiting(&self) -> usize {
+        let private = self.private.values().map(|watch| 1 + watch.wakers.len()).sum::<usize>();
+        self.shared.len() + private
+    }
+}
+
 /// One who sees less than all, or later.
 struct Watch {
     process: ProcessId,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future;
+use jiff::Timestamp;
 
 use crate::claim::InstanceId;
 use crate::error::{ErrorClass, PortError};
@@ -132,7 +133,14 @@ impl World {
     /// Whether it was announced that this spot machine is taken back.
     #[must_use]
     pub fn is_taken_back(&self, instance: &InstanceId) -> bool {
-        self.announced(instance).any(|notice| matches!(notice.announcement, Announcement::Interruption { .. }))
+        self.taken_back_since(instance).is_some()
+    }
+
+    /// When it was announced last that this spot machine is taken back, if it was.
+    pub(super) fn taken_back_since(&self, instance: &InstanceId) -> Option<Timestamp> {
+        let notices = self.announced(instance);
+        let taken_back = notices.filter(|notice| matches!(notice.announcement, Announcement::Interruption { .. }));
+        taken_back.map(|notice| notice.sent).max()
     }
 
     /// The machine ends at once, with whatever runs on it.

@@ -113,6 +113,13 @@ impl World {
         self.groups.entry(group.to_owned()).or_default().floor = floor;
     }
 
+    /// How many timers, watches and waits for a change there are at this moment.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.timers() + self.watches.waiting()
+    }
+
     /// Lets something happen that much later.
     pub fn later(&mut self, delay: Duration, act: impl FnOnce(&mut Self) + Send + 'static) {
         self.after(delay, Event::Script(Box::new(act)));

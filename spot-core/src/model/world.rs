@@ -389,6 +389,11 @@ impl World {
         self.timers.remove(&(at, timer));
     }
 
+    #[cfg(feature = "test-util")]
+    pub(super) fn timers(&self) -> usize {
+        self.timers.len()
+    }
+
     pub(super) fn new_process(&mut self) -> ProcessId {
         self.processes += 1;
         ProcessId(self.processes)
