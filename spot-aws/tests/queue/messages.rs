@@ -9,15 +9,15 @@ use spot_core::interruption::{Announcement, Ignored, MachineState, Reclaim};
 
 /// One of each kind, as AWS' documentation has them.
 pub(crate) const SAMPLES: [(&str, &str); 9] = [
-    ("interruption", include_str!("samples/interruption.json")),
-    ("rebalance", include_str!("samples/rebalance.json")),
-    ("state change", include_str!("samples/state-change.json")),
-    ("health", include_str!("samples/health.json")),
-    ("launch", include_str!("samples/launch.json")),
-    ("terminate", include_str!("samples/terminate.json")),
-    ("of a group", include_str!("samples/of-a-group.json")),
-    ("test of a group", include_str!("samples/test-of-a-group.json")),
-    ("by a topic", include_str!("samples/by-a-topic.json")),
+    ("interruption", include_str!("../corpus/message/good/interruption.json")),
+    ("rebalance", include_str!("../corpus/message/good/rebalance.json")),
+    ("state change", include_str!("../corpus/message/good/state-change.json")),
+    ("health", include_str!("../corpus/message/good/health.json")),
+    ("launch", include_str!("../corpus/message/good/launch.json")),
+    ("terminate", include_str!("../corpus/message/good/terminate.json")),
+    ("of a group", include_str!("../corpus/message/good/of-a-group.json")),
+    ("test of a group", include_str!("../corpus/message/refused/test-of-a-group.json")),
+    ("by a topic", include_str!("../corpus/message/good/by-a-topic.json")),
 ];
 
 fn sample(name: &str) -> Value {

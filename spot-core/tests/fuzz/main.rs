@@ -24,8 +24,8 @@ static SELECTORS: LazyLock<Corpus> = LazyLock::new(|| Corpus::of("selector"));
 /// Values of the taints that say when they were put on.
 static SECONDS: LazyLock<Corpus> = LazyLock::new(|| Corpus::of("seconds"));
 
-/// What quotes its input twice and adds a list of the right words is no longer.
-const SAID: usize = 4 * LONGEST + 1024;
+/// What quotes its input twice, with each byte of it escaped, is no longer.
+const SAID: usize = 16 * LONGEST;
 
 fn schedule(text: &str) -> Result<Schedule, ScheduleError> {
     Schedule::parse(text, &TimeZone::UTC)

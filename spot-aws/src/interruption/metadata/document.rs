@@ -133,7 +133,7 @@ fn scheduled_event(event: &serde_json::Value) -> Result<Option<Announced>, Unusa
     match state.as_str() {
         "active" => {}
         "completed" | "canceled" => return Ok(None),
-        other => return Err((Ignored::UnknownKind, format!("{event_id} is {:?}", quoted(other)))),
+        other => return Err((Ignored::UnknownKind, format!("{:?} is {:?}", quoted(&event_id), quoted(other)))),
     }
     let announcement = Announcement::ScheduledChange { at };
     Ok(Some(Announced { key: format!("{event_id} {code} {at}"), announcement, sent: None }))
