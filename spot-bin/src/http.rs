@@ -1,5 +1,9 @@
 //! `/metrics`, `/livez` and `/readyz`.
+//!
+//! Anybody who reaches the port may ask. So nobody holds it: a connection has one answer and an end, and of too many the
+//! oldest makes way.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,18 +15,32 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::serve::Listener;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
 use spot_core::interruption::Told;
 use spot_core::ports::Observer;
 use spot_core::progress::Progress;
 use spot_core::stop::Stop;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
+use tracing::debug;
 
 use crate::metrics::Metrics;
 
-/// How long answers under way may take once the process is to end. An idle connection is held open by its client for
-/// minutes, and would hold up the end as long.
+/// How long answers under way may take once the process is to end. A slow client would hold up the end as long as it
+/// likes.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// How long a connection may take, from its first byte to the last of its answer. A scrape waits for ten seconds.
+const CONNECTION: Duration = Duration::from_secs(10);
+/// How many connections there are at a time: a few of probes and scrapes, and far fewer than a process may have files.
+const CONNECTIONS: usize = 64;
+/// How long the head of a request may be, in bytes. The least that the server accepts.
+const LONGEST_HEAD: usize = 8 * 1024;
 
 /// Whether the process can do its work: not before it has seen the cluster, and not once it is to end.
 #[derive(Clone, Debug, Default)]
@@ -101,22 +119,40 @@ impl Server {
     }
 
     /// Answers until asked to stop, and then no longer than answers under way take, within a limit.
-    ///
-    /// # Errors
-    /// When it can't go on.
-    pub async fn run(self, stop: Stop) -> anyhow::Result<()> {
-        let stopped = stop.clone();
-        let serve = axum::serve(self.listener, self.router)
-            .with_graceful_shutdown(async move { stopped.wait().await })
-            .into_future();
-        let limit = async {
-            stop.wait().await;
-            tokio::time::sleep(LAST_ANSWERS).await;
-        };
-        tokio::select! {
-            served = serve => served.context("the server of metrics and health failed"),
-            () = limit => Ok(()),
+    pub async fn run(mut self, stop: Stop) {
+        let mut connections = JoinSet::new();
+        let mut by_age = VecDeque::new();
+        loop {
+            tokio::select! {
+                (stream, _client) = Listener::accept(&mut self.listener) => {
+                    by_age.retain(|connection: &AbortHandle| !connection.is_finished());
+                    if by_age.len() >= CONNECTIONS
+                        && let Some(oldest) = by_age.pop_front()
+                    {
+                        oldest.abort();
+                    }
+                    by_age.push_back(connections.spawn(answer(stream, self.router.clone())));
+                }
+                Some(_ended) = connections.join_next() => {}
+                () = stop.wait() => break,
+            }
         }
+        drop(self.listener);
+        let last = async { while connections.join_next().await.is_some() {} };
+        if timeout(LAST_ANSWERS, last).await.is_err() {
+            debug!("a client of the metrics or the health did not take its answer in time");
+        }
+    }
+}
+
+/// Answers one request. How the client fails is its own affair.
+async fn answer(stream: TcpStream, router: Router) {
+    let service = TowerToHyperService::new(router);
+    let mut server = http1::Builder::new();
+    let connection =
+        server.keep_alive(false).max_buf_size(LONGEST_HEAD).serve_connection(TokioIo::new(stream), service);
+    if !matches!(timeout(CONNECTION, connection).await, Ok(Ok(()))) {
+        debug!("a client of the metrics or the health was not answered");
     }
 }
 

@@ -14,7 +14,7 @@ const LAST_EVENTS: Duration = Duration::from_secs(5);
 /// Tasks beside the work. None of them may end before it.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
-    pub(crate) server: Option<JoinHandle<anyhow::Result<()>>>,
+    pub(crate) server: Option<JoinHandle<()>>,
     pub(crate) events: Option<JoinHandle<()>>,
     pub(crate) notifications: Option<JoinHandle<()>>,
 }
@@ -29,8 +29,7 @@ impl Beside {
             ended = joined(self.server.as_mut()) => {
                 self.server = None;
                 match ended {
-                    Ok(Ok(())) => anyhow!("the server of metrics and health ended by itself"),
-                    Ok(Err(error)) => error,
+                    Ok(()) => anyhow!("the server of metrics and health ended by itself"),
                     Err(error) => anyhow::Error::new(error).context("the server of metrics and health died"),
                 }
             }
