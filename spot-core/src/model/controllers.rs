@@ -1,5 +1,6 @@
 //! Deployments, `StatefulSets` and DaemonSets: whoever brings pods back.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use crate::pod::{Controller, PodPhase, PodSnapshot};
 use crate::selector::Requirement;
 use crate::view::Change;
 
+use super::pods::Pod;
 use super::record::Removal;
 use super::spec::{BudgetSpec, PodLife, WorkloadKind, WorkloadSpec};
 use super::volumes;
@@ -274,7 +276,13 @@ impl World {
             WorkloadKind::Bare if first > 0 => Vec::new(),
             WorkloadKind::Bare => (0..lacking).map(|number| (number, None)).collect(),
             WorkloadKind::StatefulSet => {
-                std::mem::take(&mut workload.missing).into_iter().map(|ordinal| (ordinal, None)).collect()
+                // one whose pod is on its way out is missing when that is gone
+                let is_there = |ordinal: u32| {
+                    let of_it = |pod: &&Pod| pod.workload == id && !pod.gone;
+                    self.pods.iter().filter(of_it).any(|pod| self::ordinal(&pod.snapshot.name) == Some(ordinal))
+                };
+                let missing = std::mem::take(&mut workload.missing);
+                missing.into_iter().filter(|ordinal| !is_there(*ordinal)).map(|ordinal| (ordinal, None)).collect()
             }
             WorkloadKind::DaemonSet => {
                 let nodes = std::mem::take(&mut workload.bare_nodes);
@@ -294,7 +302,8 @@ impl World {
         made
     }
 
-    /// Deletes what a workload has too much of, the youngest first.
+    /// Deletes what a workload has too much of: of a Deployment the youngest first, of a StatefulSet those that are none
+    /// of its numbers, and then the highest.
     fn shrink(&mut self, id: WorkloadId) {
         let Some(workload) = self.workloads.get(id.0) else { return };
         match workload.spec.kind {
@@ -307,8 +316,11 @@ impl World {
         }
         let pods = self.pods.iter().enumerate().rev().filter(|(_, pod)| pod.workload == id && pod.is_active());
         let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
-        let pods: Vec<PodId> = pods.map(|(at, _)| PodId(at)).take(surplus).collect();
-        for pod in pods {
+        let mut pods: Vec<_> = pods.map(|(at, pod)| (ordinal(&pod.snapshot.name), PodId(at))).collect();
+        if workload.spec.kind == WorkloadKind::StatefulSet {
+            pods.sort_by_key(|(ordinal, _)| Reverse(ordinal.unwrap_or(u32::MAX)));
+        }
+        for (_, pod) in pods.into_iter().take(surplus) {
             self.begin_deletion(pod, None, Removal::Others);
         }
     }

@@ -19,7 +19,7 @@ pub(super) struct Pod {
     pub(super) budgets: Arc<[BudgetId]>,
     /// Its containers have ended, but its object is held.
     stopped: bool,
-    gone: bool,
+    pub(super) gone: bool,
     removal: Option<Removal>,
 }
 

@@ -316,3 +316,36 @@ fn load_balancers_are_drained_from_the_taints_own_time_on() {
     assert_eq!(detach(Some(now() + jiff::SignedDuration::from_secs(90))), 60);
     assert!(node.label(key::SELECTED).is_none());
 }
+
+/// A pod that has landed on a node is none of its numbers, and those that are to go are older than the one that stays.
+#[test]
+fn a_stateful_set_loses_what_it_has_not_numbered_and_then_the_highest_and_gets_back_what_is_on_its_way_out() {
+    let model = WorldBuilder::default().on_demand(1).workload(WorkloadSpec::stateful_set("db", 3)).build();
+    let tester = Tester::of(&model);
+    let names = || {
+        let name = |pod: &std::sync::Arc<crate::pod::PodSnapshot>| pod.ready.then(|| pod.name.to_string());
+        let mut names: Vec<_> = model.with(|world| world.view().pods().filter_map(name).collect());
+        names.sort_unstable();
+        names
+    };
+    let first = model.with(|world| world.pod_named("default", "db-0")).unwrap().reference();
+    model.with(|world| world.force_delete_pod(&first));
+    tester.pass(10 * SECOND);
+    model.with(|world| {
+        world.land_pod("db", "db-late", "od-1");
+        world.scale_workload("db", 1);
+    });
+    tester.pass(10 * SECOND);
+    assert_eq!(names(), ["db-0"]);
+    model.with(|world| world.scale_workload("db", 3));
+    tester.pass(10 * SECOND);
+    model.with(|world| {
+        world.scale_workload("db", 1);
+        world.later(SECOND / 2, |world| world.scale_workload("db", 3));
+    });
+    tester.pass(10 * SECOND);
+    assert_eq!(names(), ["db-0", "db-1", "db-2"]);
+    let before = model.with(|world| world.facts().len());
+    tester.pass(10 * SECOND);
+    assert_eq!(model.with(|world| world.facts().len()), before, "and that is all");
+}
