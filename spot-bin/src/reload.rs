@@ -141,7 +141,7 @@ impl Reload<'_> {
             return;
         }
         if let Notifications::To(listener) = notifications {
-            self.audience.renew(listener);
+            self.audience.renew(listener.map(|listener| *listener));
         }
         if let Some(prices) = prices {
             self.ledger.renew(prices);

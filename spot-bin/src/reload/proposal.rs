@@ -46,7 +46,7 @@ pub(super) enum Notifications {
     /// The same.
     AsTheyAre,
     /// Another, or nobody.
-    To(Option<Listener>),
+    To(Option<Box<Listener>>),
 }
 
 impl Given {
@@ -85,7 +85,7 @@ impl Proposal {
         change.add(named.changed_since(in_force));
         let prices = change.touches("prices").then(|| PriceBook::read(config.prices.as_deref())).transpose()?;
         let notifications = if change.touches("notifications") {
-            Notifications::To(Listener::of(&config.notifications)?)
+            Notifications::To(Listener::of(&config.notifications)?.map(Box::new))
         } else {
             Notifications::AsTheyAre
         };
