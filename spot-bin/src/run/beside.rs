@@ -98,7 +98,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_ends_by_itself_is_named() {
-        let mut beside = Beside { server: Some(tokio::spawn(async { Ok(()) })), ..Beside::default() };
+        let mut beside = Beside { server: Some(tokio::spawn(async {})), ..Beside::default() };
         let died = beside.first_to_die(&Stop::default()).await;
         assert_eq!(died.to_string(), "the server of metrics and health ended by itself");
         beside.end(LAST_EVENTS).await;
@@ -111,7 +111,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_was_told_to_end_is_none_that_died() {
-        let mut beside = Beside { server: Some(tokio::spawn(async { Ok(()) })), ..Beside::default() };
+        let mut beside = Beside { server: Some(tokio::spawn(async {})), ..Beside::default() };
         let stop = Stop::default();
         stop.set();
         assert!(beside.first_to_die(&stop).now_or_never().is_none());
