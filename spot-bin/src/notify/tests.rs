@@ -8,7 +8,8 @@ use axum::routing::post;
 use serde_json::{Value, json};
 use spot_core::interruption::{NoticeKind, Told as Notice};
 use spot_core::progress::{Outcome, Report, Step};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -192,6 +193,80 @@ async fn a_webhook_that_hangs_delays_nobody_and_what_is_too_much_is_dropped_and_
     assert!(before.elapsed() < TIME_OF_A_TRY, "nobody waited for an answer");
     assert_eq!(count(&metrics, "dropped"), (1_000 - WAITING).to_string());
     worker.abort();
+}
+
+/// The next to call, once the message has come.
+async fn called(listener: &TcpListener) -> TcpStream {
+    let (mut client, _address) = listener.accept().await.expect("it is called");
+    let mut request = Vec::new();
+    while !request.ends_with(b"}") {
+        assert_ne!(client.read_buf(&mut request).await.expect("it asks"), 0, "it asks");
+    }
+    client
+}
+
+/// Writes what it is given to whoever calls, over and over, until it is not read any more. It returns how much.
+async fn pour(listener: &TcpListener, head: &'static [u8], part: &'static [u8]) -> usize {
+    let mut client = called(listener).await;
+    let mut poured = 0;
+    let mut next = head;
+    while client.write_all(next).await.is_ok() {
+        poured += next.len();
+        next = part;
+    }
+    poured
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_end_is_taken_by_its_status_and_not_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let url = format!("http://{}/s3cret", listener.local_addr().expect("it is bound"));
+    let Scene { notifier, worker, metrics, folder: _kept, audience: _ } = scene(&url);
+    notifier.observe(Timestamp::UNIX_EPOCH, &failed_run());
+    drop(notifier);
+    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n";
+    let (poured, ()) = tokio::join!(pour(&listener, head, &[b'x'; 65_536]), worker.run());
+    assert_eq!(count(&metrics, "sent"), "1");
+    // What the system holds of a connection, and no more.
+    assert!(poured < 64 << 20, "{poured} bytes were taken");
+}
+
+#[tokio::test]
+async fn headers_that_do_not_end_are_not_taken_and_the_address_is_tried_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let url = format!("http://{}/s3cret", listener.local_addr().expect("it is bound"));
+    let Scene { notifier, worker, metrics, folder: _kept, audience: _ } = scene(&url);
+    notifier.observe(Timestamp::UNIX_EPOCH, &failed_run());
+    drop(notifier);
+    let poured = async {
+        let poured = pour(&listener, b"HTTP/1.1 200 OK\r\nX-Long: ", &[b'x'; 65_536]).await;
+        // The next try gets a plain answer.
+        let mut client = called(&listener).await;
+        client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.expect("it is read");
+        poured
+    };
+    let (poured, ()) = tokio::join!(poured, worker.run());
+    assert_eq!(count(&metrics, "sent"), "1");
+    assert!(poured < 64 << 20, "{poured} bytes were taken");
+}
+
+#[tokio::test]
+async fn an_answer_that_drips_is_given_up_and_tried_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let url = format!("http://{}/s3cret", listener.local_addr().expect("it is bound"));
+    let Scene { notifier, worker, metrics, folder: _kept, audience: _ } = scene(&url);
+    notifier.observe(Timestamp::UNIX_EPOCH, &failed_run());
+    drop(notifier);
+    let dripped = async {
+        // It begins, and does not go on: as a drop a second, to whoever waits for the rest.
+        let mut slow = called(&listener).await;
+        slow.write_all(b"HTTP/1.1 200").await.expect("it is read");
+        let mut client = called(&listener).await;
+        client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.expect("it is read");
+        slow
+    };
+    let (_slow, ()) = tokio::join!(dripped, worker.run());
+    assert_eq!(count(&metrics, "sent"), "1");
 }
 
 /// Less than a try may take.
