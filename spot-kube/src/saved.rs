@@ -5,14 +5,17 @@ mod list;
 mod plain;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::{iter, thread};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use spot_core::node::Uid;
 use spot_core::view::{Change, Known, View};
 
 use self::item::{Item, Reader, Seen, Wrong};
@@ -20,6 +23,10 @@ use self::list::List;
 
 /// What helps against a file of which nothing can be made.
 pub const SAVE: &str = "save the objects with `kubectl get nodes,pods,pdb,daemonsets,pvc,pv -A -o yaml`";
+
+/// The kinds that are read.
+const KINDS: [&str; 6] =
+    ["Node", "Pod", "PodDisruptionBudget", "DaemonSet", "PersistentVolumeClaim", "PersistentVolume"];
 
 /// How many items are decoded before they are looked at: what is decoded takes more room than what is kept.
 const AT_ONCE: usize = 4_096;
@@ -95,7 +102,13 @@ pub enum SavedError {
 pub fn read(files: &[SavedFile<'_>]) -> Result<Read, SavedError> {
     let mut saved = Saved::default();
     for file in files {
-        let documents = documents(file)?;
+        // As an editor on Windows writes them.
+        let text = if file.text.contains("\r\n") {
+            Cow::Owned(file.text.replace("\r\n", "\n"))
+        } else {
+            Cow::Borrowed(file.text)
+        };
+        let documents = documents(file.name, &text)?;
         let several = documents.len() > 1;
         for (index, document) in documents.into_iter().enumerate() {
             let number = several.then_some(index + 1);
@@ -119,6 +132,8 @@ struct Saved {
     doubts: Vec<String>,
     has_nodes: bool,
     known: Known,
+    /// Which node has each name.
+    names: BTreeMap<Arc<str>, Uid>,
     /// As many as the machine has cores.
     readers: Vec<Reader>,
 }
@@ -128,7 +143,8 @@ impl Default for Saved {
         let known = Known { pods: false, budgets: false, daemon_sets: false, claims: false, volumes: false };
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let readers = iter::repeat_with(Reader::default).take(cores).collect();
-        Self { changes: Vec::new(), doubts: Vec::new(), has_nodes: false, known, readers }
+        let (changes, doubts, names) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { changes, doubts, has_nodes: false, known, names, readers }
     }
 }
 
@@ -201,7 +217,17 @@ impl Saved {
 
     fn object(&mut self, place: Place<'_>, kind: &str, seen: Result<Option<Seen>, Wrong>) -> Result<(), SavedError> {
         self.know(kind);
+        if kind.strip_suffix("List").is_some_and(|of| of.is_empty() || KINDS.contains(&of)) {
+            return Err(place.not_an_object("it is a list in another list"));
+        }
         if let Some(Seen { change, doubts }) = seen.map_err(|error| place.unreadable(error))? {
+            if let Change::Node(node) = &change
+                && let Some(before) = self.names.insert(Arc::clone(&node.name), node.uid.clone())
+                && before != node.uid
+            {
+                let name = &node.name;
+                self.doubts.push(format!("Node {name} is there twice, with two UIDs: it counts as two nodes"));
+            }
             self.changes.push(change);
             self.doubts.extend(doubts);
         }
@@ -223,17 +249,24 @@ enum Content<'f> {
 }
 
 /// Of a document in JSON, what tells how to go on.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Head<'f> {
     #[serde(borrow)]
     kind: Option<Cow<'f, str>>,
-    #[serde(borrow)]
+    /// None: there are none, not even `null`.
+    #[serde(borrow, default, deserialize_with = "some")]
     items: Option<&'f RawValue>,
+}
+
+fn some<'de: 'f, 'f, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'f RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 impl<'f> Document<'f> {
     fn of_json(text: &'f RawValue) -> Result<Self, Wrong> {
-        let Ok(Head { kind: Some(kind), items }) = serde_json::from_str(text.get()) else {
+        // What is no object has none of its keys twice.
+        let head = if text.get().starts_with('{') { serde_json::from_str(text.get())? } else { Head::default() };
+        let Head { kind: Some(kind), items } = head else {
             return Ok(Self::of_tree(serde_json::from_str(text.get())?));
         };
         let kind = kind.into_owned();
@@ -243,6 +276,22 @@ impl<'f> Document<'f> {
             Some(Err(_)) | None => Content::NoItems,
         };
         Ok(Self { kind: Some(kind), object })
+    }
+
+    /// One with so many lines of its file before it.
+    fn of_yaml(before: usize, text: &'f str) -> Result<Self, Wrong> {
+        if let Some(List { frame, items }) = List::of(text)
+            && let Ok(frame) = tree(&frame)
+            && let Some(kind) = frame.get("kind").and_then(Value::as_str).filter(|kind| kind.ends_with("List"))
+        {
+            let items = items.into_iter().map(|(lines, item)| Item::Yaml(before + lines, item));
+            return Ok(Self { kind: Some(kind.to_owned()), object: Content::List(items.collect()) });
+        }
+        match tree(text) {
+            Ok(tree) => Ok(Self::of_tree(tree)),
+            // On the lines on which it stands.
+            Err(_) => Ok(Self::of_tree(tree(&format!("{}{text}", "\n".repeat(before)))?)),
+        }
     }
 
     fn of_tree(mut tree: Value) -> Self {
@@ -260,28 +309,27 @@ impl<'f> Document<'f> {
 }
 
 /// The documents of a file.
-fn documents<'f>(file: &SavedFile<'f>) -> Result<Vec<Document<'f>>, SavedError> {
-    let wrong = |source| SavedError::Syntax { file: file.name.to_owned(), source };
-    if file.text.trim_start().starts_with(['{', '[']) {
-        let documents = serde_json::Deserializer::from_str(file.text).into_iter::<&RawValue>();
+fn documents<'f>(file: &str, text: &'f str) -> Result<Vec<Document<'f>>, SavedError> {
+    let wrong = |source| SavedError::Syntax { file: file.to_owned(), source };
+    if text.trim_start().starts_with(['{', '[']) {
+        let documents = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
         let documents = documents.map(|text| Document::of_json(text?));
         return documents.collect::<Result<_, Wrong>>().map_err(wrong);
     }
-    if let Some(List { frame, items }) = List::of(file.text)
-        && let Ok(frame) = tree(&frame)
-        && let Some(kind) = frame.get("kind").and_then(Value::as_str).filter(|kind| kind.ends_with("List"))
-    {
-        let object = Content::List(items.into_iter().map(Item::Yaml).collect());
-        return Ok(vec![Document { kind: Some(kind.to_owned()), object }]);
-    }
-    let trees: Vec<Value> =
-        serde_saphyr::from_multiple_with_options(file.text, options()).map_err(|error| wrong(error.into()))?;
-    Ok(trees.into_iter().map(Document::of_tree).collect())
+    let documents = list::documents(text).into_iter();
+    documents.map(|(before, document)| Document::of_yaml(before, document)).collect::<Result<_, Wrong>>().map_err(wrong)
 }
 
 /// A document of YAML.
 fn tree(text: &str) -> Result<Value, Wrong> {
-    Ok(serde_saphyr::from_str_with_options(text, options())?)
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
+        // The library says which of its options would have it ignored.
+        let text = error.to_string();
+        match text.split_once(", set DuplicateKeyPolicy") {
+            Some((twice, _)) => format!("{twice}: write `---` between two lists that are put together").into(),
+            None => error.into(),
+        }
+    })
 }
 
 /// kubectl writes no anchors, so an alias can only be there to make a small file large.

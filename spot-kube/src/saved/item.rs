@@ -20,8 +20,8 @@ use crate::snapshot::{self, Budget, Interner, Node, Object, Pod};
 pub(super) enum Item<'f> {
     /// JSON.
     Json(&'f RawValue),
-    /// An item of a list in YAML.
-    Yaml(&'f str),
+    /// An item of a list in YAML, and how many lines of its file are before it.
+    Yaml(usize, &'f str),
     /// A tree: what is no long list.
     Tree(Value),
 }
@@ -59,7 +59,10 @@ impl Item<'_> {
         match self {
             // Another type of kind, or no object, is none.
             Self::Json(text) => serde_json::from_str::<Kind>(text.get()).map_or(None, |Kind { kind }| kind),
-            Self::Yaml(text) => list::kind(text).map(str::to_owned),
+            Self::Yaml(_, text) => {
+                let parsed = || serde_saphyr::from_str_with_options::<Kind>(&whole(0, text), super::options());
+                list::kind(text).map(str::to_owned).or_else(|| parsed().map_or(None, |Kind { kind }| kind))
+            }
             Self::Tree(tree) => tree.get("kind").and_then(Value::as_str).map(str::to_owned),
         }
     }
@@ -109,22 +112,35 @@ impl Reader {
 
     fn typed<T: DeserializeOwned>(&mut self, item: &Item<'_>) -> Result<T, Wrong> {
         Ok(match item {
-            Item::Json(text) => serde_json::from_str(text.get())?,
-            Item::Yaml(text) => self.yaml(text)?,
+            // The item is named: its lines are none of the file.
+            Item::Json(text) => serde_json::from_str(text.get()).map_err(without_place)?,
+            Item::Yaml(before, text) => self.yaml(*before, text)?,
             Item::Tree(tree) => T::deserialize(tree)?,
         })
     }
 
-    /// An item of YAML. What is not plain the parser reads, and says what is wrong with it.
-    fn yaml<T: DeserializeOwned>(&mut self, text: &str) -> Result<T, Wrong> {
+    /// An item of YAML. What is not plain the parser reads, and says what is wrong with it, and where in the file.
+    fn yaml<T: DeserializeOwned>(&mut self, before: usize, text: &str) -> Result<T, Wrong> {
         let Self { document, json, .. } = self;
         list::document(text, document);
-        let plain = plain::json(document, json).and_then(|()| serde_json::from_str(json).ok());
-        Ok(match plain {
-            Some(object) => object,
-            None => serde_saphyr::from_str_with_options(document, super::options())?,
-        })
+        if let Some(object) = plain::json(document, json).and_then(|()| serde_json::from_str(json).ok()) {
+            return Ok(object);
+        }
+        match serde_saphyr::from_str_with_options(document, super::options()) {
+            Ok(object) => Ok(object),
+            Err(_of_a_part) => Ok(serde_saphyr::from_str_with_options(&whole(before, text), super::options())?),
+        }
     }
+}
+
+/// All of an item, on the lines on which it stands in its file.
+fn whole(before: usize, item: &str) -> String {
+    format!("{}  {}", "\n".repeat(before), item.strip_prefix("- ").unwrap_or(item))
+}
+
+fn without_place(error: serde_json::Error) -> Wrong {
+    let text = error.to_string();
+    text.split(" at line ").next().unwrap_or(&text).into()
 }
 
 /// What all of these say, in their order; each reader reads a part of them.

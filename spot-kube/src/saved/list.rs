@@ -32,8 +32,31 @@ const UNREAD: [(&str, &[&str]); 3] = [
 pub(super) struct List<'t> {
     /// The document without its items.
     pub(super) frame: String,
-    /// The text of each item, with its dash.
-    pub(super) items: Vec<&'t str>,
+    /// The text of each item, with its dash, and how many lines are before it.
+    pub(super) items: Vec<(usize, &'t str)>,
+}
+
+/// The documents of a text, and how many lines are before each. What is between two `---` and holds nothing is none.
+pub(super) fn documents(text: &str) -> Vec<(usize, &str)> {
+    let mut documents = Vec::new();
+    let (mut begun, mut first, mut at) = (0, 0, 0);
+    let mut end = |begun: usize, first: usize, at: usize| {
+        let document = &text[begun..at];
+        let is_said = |line: &str| !line.trim().is_empty() && !line.starts_with('#');
+        if document.lines().any(is_said) {
+            documents.push((first, document));
+        }
+    };
+    for (number, line) in (Lines { rest: text }).enumerate() {
+        let next = at + line.len();
+        if line.trim_end() == "---" {
+            end(begun, first, at);
+            (begun, first) = (next, number + 1);
+        }
+        at = next;
+    }
+    end(begun, first, at);
+    documents
 }
 
 /// The lines of a text, with their ends.
@@ -44,20 +67,20 @@ pub(super) struct Lines<'t> {
 }
 
 impl<'t> List<'t> {
-    /// The list that is the only document of a text, if it is laid out so.
-    pub(super) fn of(text: &'t str) -> Option<Self> {
+    /// The list that a document is, if it is laid out so.
+    pub(super) fn of(document: &'t str) -> Option<Self> {
         const ITEMS: &str = "items:\n- ";
-        let body = text.strip_prefix("---\n").unwrap_or(text);
-        let start = if body.starts_with(ITEMS) { 0 } else { body.find("\nitems:\n- ")? + 1 };
-        let (head, rest) = body.split_at(start);
+        let start = if document.starts_with(ITEMS) { 0 } else { document.find("\nitems:\n- ")? + 1 };
+        let (head, rest) = document.split_at(start);
         let rest = &rest["items:\n".len()..];
         let mut items = Vec::new();
-        let (mut begun, mut at) = (0, 0);
-        for line in (Lines { rest }) {
+        let (mut begun, mut first, mut at) = (0, 0, 0);
+        let before = head.lines().count() + 1;
+        for (number, line) in (Lines { rest }).enumerate() {
             let is_item = line.starts_with("- ");
             if at > begun && (is_item || !is_inside(line)) {
-                items.push(&rest[begun..at]);
-                begun = at;
+                items.push((before + first, &rest[begun..at]));
+                (begun, first) = (at, number);
             }
             if !is_item && !is_inside(line) {
                 break;
@@ -66,8 +89,9 @@ impl<'t> List<'t> {
         }
         let tail = &rest[at..];
         if begun < at {
-            items.push(&rest[begun..at]);
+            items.push((before + first, &rest[begun..at]));
         }
+        // What stands behind a mark is another document, or none.
         let is_document = |text: &str| !text.lines().any(|line| line.starts_with("---") || line.starts_with("..."));
         (is_document(head) && is_document(tail)).then(|| Self { frame: format!("{head}items: []\n{tail}"), items })
     }
@@ -122,11 +146,12 @@ pub(super) fn document(item: &str, kept: &mut String) {
     }
 }
 
-/// The word behind `kind:` of an item, where it stands on a line of its own.
+/// The word behind `kind:` of an item, where it stands on a line of its own, with nothing beside it.
 pub(super) fn kind(item: &str) -> Option<&str> {
     let mut lines = item.lines().map(|line| line.strip_prefix("- ").or_else(|| line.strip_prefix("  ")));
     let value = lines.find_map(|line| line?.strip_prefix("kind: "))?;
-    Some(value.trim().trim_matches(['"', '\'']))
+    let word = value.trim().trim_matches(['"', '\'']);
+    word.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(word)
 }
 
 #[cfg(test)]
@@ -144,15 +169,17 @@ mod tests {
         );
         let list = List::of(&text).expect("it is one");
         assert_eq!(list.frame, "apiVersion: v1\nitems: []\nkind: List\nmetadata: {}\n");
-        assert_eq!(list.items, [POD, "- kind: Node\n  metadata:\n    name: node\n"]);
-        assert_eq!(list.items.iter().map(|item| kind(item)).collect::<Vec<_>>(), [Some("Pod"), Some("Node")]);
+        assert_eq!(list.items, [(2, POD), (2 + POD.lines().count(), "- kind: Node\n  metadata:\n    name: node\n")]);
+        let kinds: Vec<_> = list.items.iter().map(|(_, item)| kind(item)).collect();
+        assert_eq!(kinds, [Some("Pod"), Some("Node")]);
+        assert_eq!(kind("- kind: Node # one\n"), None, "it takes a parser");
     }
 
     #[test]
     fn items_may_come_last_and_first() {
         for (text, frame) in [
             ("kind: List\nitems:\n- kind: Node\n- kind: Pod\n", "kind: List\nitems: []\n"),
-            ("---\nitems:\n- kind: Node\n- kind: Pod\nkind: List\n", "items: []\nkind: List\n"),
+            ("items:\n- kind: Node\n- kind: Pod\nkind: List\n", "items: []\nkind: List\n"),
         ] {
             let list = List::of(text).expect("it is one");
             assert_eq!((list.frame.as_str(), list.items.len()), (frame, 2), "{text}");
@@ -165,12 +192,20 @@ mod tests {
             "kind: Node\n",
             "kind: List\nitems: []\n",
             "kind: List\nitems:\n  - kind: Node\n",
-            "kind: List\nitems:\n- kind: Node\n---\nkind: Pod\n",
-            "kind: Pod\n---\nkind: List\nitems:\n- kind: Node\n",
+            "kind: List\nitems:\n- kind: Node\n--- {kind: Pod}\n",
+            "kind: List\nitems:\n- kind: Node\n...\n",
             "",
         ] {
             assert_eq!(List::of(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_stream_is_told_apart_into_its_documents() {
+        let text = "# saved\n---\nkind: Node\n---\n\n---   \nkind: Pod\nnote: |\n  ---\n---\n";
+        assert_eq!(documents(text), [(2, "kind: Node\n"), (6, "kind: Pod\nnote: |\n  ---\n")]);
+        assert_eq!(documents("kind: Node"), [(0, "kind: Node")]);
+        assert_eq!(documents(""), []);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use super::list::{self, Lines};
 
 /// How deep a document may go.
 const DEPTH: usize = 64;
+/// How many keys a map may have here: each is compared with all before it.
+const KEYS: usize = 256;
 
 /// Words that YAML takes, or once took, for something else than a text.
 const WORDS: [&str; 11] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n", "inf", "nan"];
@@ -70,7 +72,7 @@ impl<'t> Reader<'t, '_> {
         let mut keys: Vec<&str> = Vec::new();
         while let Some(content) = self.at(indent).filter(|content| item(content).is_none()) {
             let (key, value) = entry(content)?;
-            if keys.contains(&key) {
+            if keys.len() == KEYS || keys.contains(&key) {
                 return None;
             }
             self.json.push(if keys.is_empty() { '{' } else { ',' });
@@ -366,5 +368,7 @@ mod tests {
             assert_eq!(read(text), None, "{text}");
         }
         assert_eq!(read(&format!("{}a: b\n", "- ".repeat(100_000))), None, "it is too deep");
+        let many = |keys: usize| (0..keys).map(|key| format!("a{key}: b\n")).collect::<String>();
+        assert!(read(&many(KEYS)).is_some() && read(&many(KEYS + 1)).is_none(), "it is too long");
     }
 }

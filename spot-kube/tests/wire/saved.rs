@@ -287,3 +287,70 @@ fn an_alias_bomb_is_refused() {
     let text = format!("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{}", (1..12).map(level).collect::<String>());
     assert!(refusal(&text).starts_with("f: neither JSON nor YAML; save the objects with "), "{}", refusal(&text));
 }
+
+const NODES: &str = "apiVersion: v1\nitems:\n- kind: Node\n  metadata:\n    name: a\n    uid: u\n    creationTimestamp: \
+                     \"2026-01-01T00:00:00Z\"\n    managedFields:\n    - manager: kubelet\n      operation: Update\nkind: \
+                     List\n";
+const PODS: &str = "apiVersion: v1\nitems:\n- kind: Pod\n  metadata:\n    name: p\n    namespace: shop\n    uid: p1\n    \
+                    creationTimestamp: \"2026-01-01T00:00:00Z\"\n  spec:\n    nodeName: a\n    \
+                    terminationGracePeriodSeconds: 30\nkind: List\n";
+
+#[test]
+fn lists_in_a_row_and_the_line_ends_of_windows_are_read_alike() {
+    let of = |text: &str| format!("{:?}", view(text).unwrap());
+    let stream = format!("{NODES}---\n{PODS}");
+    let files = [SavedFile { name: "nodes", text: NODES }, SavedFile { name: "pods", text: PODS }];
+    let apart = format!("{:?}", saved::read(&files).unwrap().view);
+    assert_eq!(of(&stream), apart);
+    assert_eq!(of(&format!("---\n{stream}---\n# nothing\n")), apart);
+    assert_eq!(of(&stream.replace('\n', "\r\n")), apart);
+    let json = list("1", &[node("a", "1")]).to_string();
+    assert_eq!(of(&json.replace(',', ",\r\n")), of(&json));
+}
+
+#[test]
+fn what_is_wrong_in_yaml_is_said_with_the_line_of_the_file() {
+    let stream = format!("{NODES}---\n{PODS}");
+    let odd = stream.replace("Seconds: 30", "Seconds: soon");
+    let line = odd.lines().position(|line| line.contains("soon")).unwrap() + 1;
+    for text in [odd.clone(), odd.replace('\n', "\r\n")] {
+        let refused = refusal(&text);
+        assert!(refused.contains("document 2, item 1 can't be used"), "{refused}");
+        assert!(refused.contains(&format!("line {line} ")), "line {line}: {refused}");
+    }
+    let open = stream.replace("kind: List\n", "kind: [List\n");
+    let line = NODES.lines().count();
+    let refused = refusal(&open);
+    assert!((line..=line + 1).any(|line| refused.contains(&format!("line {line} "))), "line {line}: {refused}");
+    // Of one object on one line there is none to name.
+    let refused = refusal(&list("1", &[json!({"kind": "Node", "metadata": {"name": 5}})]).to_string());
+    assert!(!refused.contains(" line "), "{refused}");
+}
+
+#[test]
+fn no_object_is_left_out_in_silence() {
+    let commented = NODES.replace("kind: Node\n", "kind: Node # of the control plane\n");
+    assert_eq!(view(&commented).unwrap().nodes().len(), 1);
+    let in_list = list("1", &[list("1", &[node("a", "1")])]).to_string();
+    assert!(refusal(&in_list).contains("item 1 is no Kubernetes object: it is a list in another list"));
+    let (one, other) = (node("a", "1").to_string(), node("b", "1").to_string());
+    let twice = format!(r#"{{"kind": "List", "items": [{one}], "items": [{other}]}}"#);
+    assert!(refusal(&twice).contains("duplicate field `items`"), "{}", refusal(&twice));
+    let joined = refusal(&format!("{NODES}{PODS}"));
+    assert!(joined.contains("write `---` between two lists") && !joined.contains("DuplicateKeyPolicy"), "{joined}");
+    assert!(refusal(r#"{"kind": "NodeList"}"#).contains("it is a list without `items`"));
+    for none in [r#"{"kind": "NodeList", "items": null}"#, "kind: NodeList\nitems:\n"] {
+        assert_eq!(view(none).unwrap().nodes().len(), 0, "{none}");
+    }
+}
+
+#[test]
+fn two_nodes_of_one_name_are_told() {
+    let doubts = |text: &str| saved::read(&[SavedFile { name: "f", text }]).unwrap().doubts;
+    let other = NODES.replace("uid: u\n", "uid: v\n");
+    assert_eq!(
+        doubts(&format!("{NODES}---\n{other}")),
+        ["Node a is there twice, with two UIDs: it counts as two nodes"]
+    );
+    assert_eq!(doubts(&format!("{NODES}---\n{NODES}")), [""; 0], "the same one is one");
+}
