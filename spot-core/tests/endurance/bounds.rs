@@ -18,8 +18,9 @@ use super::cluster::Plan;
 use super::crew::Shared;
 use super::figures::Figures;
 
-/// How old a claim of a node that is not departing may become: a drain and what follows it, and a few deaths.
-const OLDEST_CLAIM: Duration = Duration::from_hours(3);
+/// How old a claim of a node that is not departing may become, and a soft taint: a release that fails leaves them to the
+/// next run, which may fail to read the cluster, and so may a few that follow.
+const OLDEST: Duration = Duration::from_hours(8);
 /// How long a run may take, all nodes together.
 const LONGEST_RUN: Duration = Duration::from_hours(8);
 /// The longest text of a claim.
@@ -69,6 +70,11 @@ fn of_node(world: &World, node: &NodeSnapshot, board: &Shared) -> Option<String>
     if labels > 1 || annotations > 0 || taints > 3 {
         return Some(format!("has {:?} {:?} {:?}", node.labels, node.annotations, node.taints));
     }
+    let soft = node.taints.iter().find(|taint| taint.key == key::LEAVING);
+    let since = soft.and_then(|taint| Timestamp::from_second(taint.value.parse().ok()?).ok());
+    if since.is_some_and(|since| age(world, since) > OLDEST) {
+        return Some(format!("has had its soft taint since {since:?}"));
+    }
     let claim = match &node.claim {
         ClaimAnnotation::Absent => {
             let by_others = !node.unschedulable || board.lock().cordoned.contains(&node.uid);
@@ -84,10 +90,14 @@ fn of_node(world: &World, node: &NodeSnapshot, board: &Shared) -> Option<String>
     if claim.is_departing() || claim.owner == Owner::Interruption {
         return None;
     }
-    let age = Duration::try_from(world.wall().duration_since(claim.since)).unwrap_or_default();
+    let age = age(world, claim.since);
     let mut board = board.lock();
     board.figures.oldest = board.figures.oldest.max(age);
-    (age > OLDEST_CLAIM).then(|| format!("was claimed {age:?} ago: {claim:?}"))
+    (age > OLDEST).then(|| format!("was claimed {age:?} ago: {claim:?}"))
+}
+
+fn age(world: &World, since: Timestamp) -> Duration {
+    Duration::try_from(world.wall().duration_since(since)).unwrap_or_default()
 }
 
 /// After the good weather no node is on-demand, and none has anything of ours but what it is told to have.

@@ -268,6 +268,9 @@ async fn migrate(crew: Mate, process: Process, begins: Instant, stop: Stop) {
         let (gained, asked) = (pin!(candidate.gained()), pin!(stop.wait()));
         waits = matches!(future::select(future::select(gained, asked), retry).await, future::Either::Right(_));
     }
+    if stop.is_set() {
+        return;
+    }
     let mut settings = Settings::new(Schedule::parse("@hourly", &TimeZone::UTC).unwrap());
     settings.policy.budgets.at_once = plan.at_once();
     let ports = process.ports(Arc::new(diary.of(process.id())), candidate);
