@@ -5,10 +5,13 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use spot_core::claim::{BackOff, Claim, ClaimStep, FleetBefore, InstanceId, Machine, Owner};
+use spot_core::error::plain;
 use spot_core::node::{ClaimAnnotation, Uid};
 
 /// The longest record that is read. Ours have some 300 bytes; all annotations of an object may have 256 KiB.
 const LONGEST: usize = 4096;
+/// As much is said of one that can't be read: the words of it that are repeated are anybody's.
+const SAID: usize = 320;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -104,7 +107,8 @@ pub(crate) fn decode_back_off(text: &str) -> Option<BackOff> {
 }
 
 fn read(text: &str) -> Result<Claim, String> {
-    let text: ClaimText = serde_json::from_str(bounded(text)?).map_err(|error| error.to_string())?;
+    let text: ClaimText = serde_json::from_str(bounded(text)?)
+        .map_err(|error| plain(&error.to_string()).chars().take(SAID).collect::<String>())?;
     Ok(Claim {
         owner: Owner::parse(&text.owner).ok_or("unknown owner")?,
         node: Uid::new(text.node),

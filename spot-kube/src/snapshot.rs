@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use spot_core::error::plain;
 use spot_core::node::Uid;
 use spot_core::placement::{Needs, Terms};
 
@@ -147,8 +148,9 @@ impl Metadata {
 
     /// What a log calls the object.
     pub(crate) fn title(&self) -> String {
-        let name = self.name.as_deref().unwrap_or("without a name");
-        self.namespace.as_ref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+        let name = plain(self.name.as_deref().unwrap_or("without a name"));
+        let namespace = self.namespace.as_deref().map(plain);
+        namespace.map_or_else(|| name.to_string(), |namespace| format!("{namespace}/{name}"))
     }
 
     /// Namespace and name, if there are both.
