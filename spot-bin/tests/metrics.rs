@@ -230,6 +230,30 @@ fn rb_62_ten_thousand_nodes_with_names_of_their_own_make_no_new_series() {
 }
 
 #[test]
+fn labels_are_of_a_closed_list_and_none_of_them_is_a_name() {
+    let series = series(&metrics());
+    let labels = series.keys().filter_map(|series| series.split_once('{')).flat_map(|(_, labels)| {
+        labels.trim_end_matches('}').split(',').filter_map(|label| label.split_once('=')).map(|(key, _)| key)
+    });
+    let labels: BTreeSet<_> = labels.collect();
+    let closed = [
+        "answer",
+        "class",
+        "feature",
+        "kind",
+        "le",
+        "operation",
+        "outcome",
+        "reason",
+        "result",
+        "source",
+        "step",
+        "version",
+    ];
+    assert_eq!(labels, closed.into(), "whoever adds one looks whether its values may be known to anybody");
+}
+
+#[test]
 fn an_answer_of_a_source_sets_the_age_of_its_oldest_notice_and_when_it_came() {
     let metrics = metrics();
     let polled = |second, oldest| {
