@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use spot_core::cloud::CloudFacts;
 use spot_core::view::{Known, View};
 use spot_kube::saved::{self, SAVE, SavedFile};
@@ -12,6 +12,7 @@ use spot_kube::saved::{self, SAVE, SavedFile};
 use crate::config::{CloudProvider, Config};
 use crate::exit::Fault;
 use crate::provider;
+use crate::text;
 
 /// What is said where only files are read.
 const UNASKED: &str = "EC2 was not asked: classes are those of the labels, and no group's limits are known";
@@ -42,14 +43,20 @@ impl Saved {
 }
 
 fn read(path: &Path) -> anyhow::Result<(String, String)> {
-    if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().lock().read_to_string(&mut text).context("can't read standard input")?;
-        return Ok(("standard input".to_owned(), text));
-    }
-    let name = path.display().to_string();
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("can't read {name}: name a file that exists; {SAVE}"))?;
+    let (name, bytes) = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut bytes).context("can't read standard input")?;
+        ("standard input".to_owned(), bytes)
+    } else {
+        let name = path.display().to_string();
+        if path.is_dir() {
+            return Err(anyhow!("can't read {name}: it is a folder: name the files in it"));
+        }
+        let bytes = std::fs::read(path);
+        let bytes = bytes.with_context(|| format!("can't read {name}: name a file that exists; {SAVE}"))?;
+        (name, bytes)
+    };
+    let text = text::utf8(bytes).with_context(|| format!("can't read {name}"))?;
     Ok((name, text))
 }
 
@@ -75,6 +82,22 @@ fn unknown(known: Known) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_text_is_told_from_what_is_not_there() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let file = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).expect("it is writable");
+            path
+        };
+        let refusal = |path: &Path| format!("{:#}", read(path).expect_err("it is refused"));
+        assert!(refusal(folder.path()).ends_with("it is a folder: name the files in it"));
+        assert!(refusal(&folder.path().join("gone")).contains("name a file that exists"));
+        assert!(refusal(&file("wide", b"\xff\xfek\0i\0n\0d\0\xd8\xd8")).contains("Out-File -Encoding utf8"));
+        assert!(refusal(&file("odd", b"kind: Node\nname: \xe9\n")).contains("line 2 is not UTF-8"));
+        assert_eq!(read(&file("text", b"kind: Node")).expect("it is text").1, "kind: Node");
+    }
 
     #[test]
     fn kinds_that_are_missing_are_said_in_one_line() {

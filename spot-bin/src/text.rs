@@ -23,10 +23,21 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     if bytes.len() as u64 > MOST {
         return Err(anyhow!("it is larger than 1 MiB"));
     }
-    let text = String::from_utf8(bytes).map_err(|error| {
+    utf8(bytes)
+}
+
+/// What these bytes say.
+///
+/// # Errors
+/// When that is not UTF-8: where, and what would help.
+pub(crate) fn utf8(bytes: Vec<u8>) -> anyhow::Result<String> {
+    let is_wide = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+    String::from_utf8(bytes).map_err(|error| {
+        if is_wide {
+            return anyhow!("it is UTF-16, as `>` of PowerShell writes: save it with `| Out-File -Encoding utf8`");
+        }
         let valid = error.utf8_error().valid_up_to();
         let line = error.as_bytes()[..valid].split(|byte| *byte == b'\n').count();
         anyhow!("line {line} is not UTF-8: save it as UTF-8 text")
-    })?;
-    Ok(text)
+    })
 }
