@@ -80,17 +80,7 @@ async fn check_tells_of_every_right_of_groups_and_machines_in_a_fixed_order_and_
 
 /// An instance of the cluster that has had the time to join, and whose Node is gone.
 async fn without_node(world: &World, cloud: &Cloud) -> Instance {
-    let tag = json!({"Key": format!("kubernetes.io/cluster/{CLUSTER}"), "Value": "owned"});
-    let request = json!({
-        "ImageId": cloud.aws().image().await,
-        "InstanceType": "m5.large",
-        "MinCount": 1,
-        "MaxCount": 1,
-        "SubnetId": cloud.subnets()[0],
-        "TagSpecifications": [{"ResourceType": "instance", "Tags": [tag]}],
-    });
-    let answer = cloud.aws().call("ec2", "RunInstances", request).await;
-    let lost = Instance::of(&answer["Instances"][0]);
+    let lost = run_instance(cloud, CLUSTER).await;
     world.node_when(&lost.private_dns_name, "there", PATIENCE, |_| true).await;
     world.delete_node(&lost.private_dns_name).await;
     cloud.aws().age(Duration::from_hours(1)).await;

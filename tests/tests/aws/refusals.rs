@@ -240,7 +240,7 @@ async fn machines_in_doubt(world: &World, cloud: &Cloud) -> Refused {
 }
 
 /// An instance that no group keeps, tagged for a cluster.
-async fn run_instance(cloud: &Cloud, cluster: &str) -> Instance {
+pub(super) async fn run_instance(cloud: &Cloud, cluster: &str) -> Instance {
     let tag = json!({"Key": format!("kubernetes.io/cluster/{cluster}"), "Value": "owned"});
     let request = json!({
         "ImageId": cloud.aws().image().await,
