@@ -10,6 +10,9 @@ use serde_saphyr::{Spanned, options::DuplicateKeyPolicy};
 
 use super::problem::{Place, Problem};
 
+/// How deep a file may go, of which the deepest key is four deep: each level takes some of the stack.
+const DEPTH: usize = 16;
+
 /// A value and its place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tree {
@@ -56,6 +59,7 @@ impl Tree {
             duplicate_keys: DuplicateKeyPolicy::PassThrough,
             strict_booleans: true,
             with_snippet: false,
+            budget: serde_saphyr::budget! { max_depth: DEPTH },
         };
         let mut tree: Self =
             serde_saphyr::from_str_with_options(text, options).map_err(|error| syntax(text, &error))?;
