@@ -28,6 +28,8 @@ pub struct AuditLog {
 pub struct Entry {
     /// Who asked, by name; see [`User::name`].
     pub user: String,
+    /// The UID of who asked: the name again, but for [`REPLICAS`](crate::control_plane::REPLICAS).
+    pub uid: String,
     /// The client's `User-Agent`.
     pub agent: String,
     /// What was asked for.
@@ -229,6 +231,8 @@ struct Line {
 #[derive(Deserialize)]
 struct LineUser {
     username: String,
+    #[serde(default)]
+    uid: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -250,6 +254,7 @@ impl From<Line> for Entry {
     fn from(line: Line) -> Self {
         Self {
             user: line.user.username,
+            uid: line.user.uid,
             agent: line.user_agent,
             verb: line.verb,
             resource: line.object_ref.resource,

@@ -29,6 +29,9 @@ const TURN: Duration = Duration::from_mins(20);
 /// How often a start is tried again on other ports when another process took one between our look and our use.
 const ATTEMPTS: usize = 3;
 
+/// Processes of the product that a test tells apart: one user with one set of rights, each with a UID of its own.
+pub const REPLICAS: [&str; 2] = ["one", "two"];
+
 /// The users of the API server, each with a token and rights of its own. The audit log tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum User {
@@ -107,7 +110,7 @@ pub struct ControlPlane {
     _controllers: Process,
     _scheduler: Process,
     api_server: Process,
-    _etcd: Process,
+    etcd: Process,
     server: String,
     client: Client,
     folder: TempDir,
@@ -146,7 +149,7 @@ impl ControlPlane {
             _controllers: controllers,
             _scheduler: scheduler,
             api_server,
-            _etcd: etcd,
+            etcd,
             server,
             client,
             folder,
@@ -256,6 +259,32 @@ impl ControlPlane {
 /// # Panics
 /// If the machine has none.
 #[must_use]
+    /// Stops etcd where it is: whatever the API server asks it waits.
+    ///
+    /// # Panics
+    /// If it is no longer there.
+    pub fn freeze_etcd(&self) {
+        self.etcd.freeze();
+    }
+
+    /// Lets etcd go on after [`freeze_etcd`](Self::freeze_etcd).
+    ///
+    /// # Panics
+    /// If it is no longer there.
+    pub fn thaw_etcd(&self) {
+        self.etcd.thaw();
+    }
+
+    /// A kubeconfig file of the product's user for one of its [`REPLICAS`], which the audit log tells apart by
+    /// [`Entry::uid`](crate::Entry::uid).
+    ///
+    /// # Panics
+    /// If it can't be written.
+    #[must_use]
+    pub fn kubeconfig_of_replica(&self, replica: &str) -> PathBuf {
+        kubeconfig_with(&self.server, User::Migrator, replica, &token_of_replica(replica), self.folder())
+    }
+
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
     listener.local_addr().expect("it is bound").port()
@@ -293,7 +322,12 @@ async fn serve(folder: &Path) -> (Process, Process, String) {
     std::fs::write(folder.join("audit-policy.json"), crate::audit::policy().to_string()).expect("it is writable");
     let token = |user: User| format!("{},{},{},\"{}\"", user.token(), user.name(), user.name(), user.group());
     // An account of the cluster has tokens made by it.
-    let tokens = User::ALL.into_iter().filter(|user| *user != User::Agent).map(token).collect::<Vec<_>>().join("\n");
+    let users = User::ALL.into_iter().filter(|user| *user != User::Agent).map(token);
+    let replica = |uid: &str| {
+        let user = User::Migrator;
+        format!("{},{},{uid},\"{}\"", token_of_replica(uid), user.name(), user.group())
+    };
+    let tokens = users.chain(REPLICAS.map(replica)).collect::<Vec<_>>().join("\n");
     std::fs::write(folder.join("tokens.csv"), tokens).expect("the folder is writable");
 
     for _ in 0..ATTEMPTS {
@@ -376,12 +410,18 @@ fn start_client(user: User, program: &str, arguments: &[&str], server: &str, fol
 }
 
 fn kubeconfig(server: &str, user: User, folder: &Path) -> PathBuf {
-    let path = folder.join(format!("{}.kubeconfig", user.name()));
+        // In one piece, however long the test: megabytes.
+        "--audit-log-maxsize=100000".to_owned(),
+    kubeconfig_with(server, user, user.name(), &user.token(), folder)
+}
+
+fn kubeconfig_with(server: &str, user: User, name: &str, token: &str, folder: &Path) -> PathBuf {
+    let path = folder.join(format!("{name}.kubeconfig"));
     let text = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "world", "cluster": {"server": server, "insecure-skip-tls-verify": true}}],
-        "users": [{"name": user.name(), "user": {"token": user.token()}}],
+        "users": [{"name": user.name(), "user": {"token": token}}],
         "contexts": [{"name": "world", "context": {"cluster": "world", "user": user.name()}}],
         "current-context": "world",
     });
@@ -393,6 +433,10 @@ fn client(server: &str, token: &str) -> Client {
     // Several features of the workspace bring a provider; a client takes the process's default. A second installation
     // fails, and that is fine: the first is the same.
     drop(rustls::crypto::ring::default_provider().install_default());
+fn token_of_replica(replica: &str) -> String {
+    format!("{}-{replica}", User::Migrator.token())
+}
+
     let mut config = Config::new(server.parse().expect("it is a URI"));
     config.accept_invalid_certs = true;
     config.default_retry = false;

@@ -122,6 +122,19 @@ impl Migrator {
         Self { address, ..other }
     }
 
+    /// One of [`REPLICAS`](crate::control_plane::REPLICAS): the same with an identity, metrics and a log of its own.
+    ///
+    /// # Panics
+    /// If its folder can't be made.
+    #[must_use]
+    pub fn replica(&self, world: &World, name: &'static str) -> Self {
+        let folder = self.folder.join(name);
+        std::fs::create_dir(&folder).expect("the folder is writable");
+        let kubeconfig = world.control_plane().kubeconfig_of_replica(name);
+        let another = self.another().with_environment([("POD_UID", name.to_owned())]);
+        Self { kubeconfig, folder, ..another }
+    }
+
     /// The same with other values in its configuration.
     ///
     /// # Panics
@@ -154,8 +167,17 @@ impl Migrator {
     /// If it does not start.
     #[must_use]
     pub fn check(&self) -> Ended {
+        self.operate("check")
+    }
+
+    /// Runs `spot-migrator pause` or `resume` to its end.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn operate(&self, name: &str) -> Ended {
         let mut command = self.command();
-        let output = command.arg("check").arg("--config").arg(&self.configuration).output().expect("the binary starts");
+        let output = command.arg(name).arg("--config").arg(&self.configuration).output().expect("the binary starts");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ended { code: output.status.code(), output: text(&output.stdout) + &text(&output.stderr) }
     }
@@ -221,6 +243,15 @@ impl Running {
         }
         self.process.kill();
         None
+    }
+
+    /// How it ended; nothing while it runs.
+    ///
+    /// # Panics
+    /// If the system can't tell.
+    #[must_use]
+    pub fn exit(&mut self) -> Option<std::process::ExitStatus> {
+        self.process.ended()
     }
 
     /// Ends it on the spot (SIGKILL), as a crash would.

@@ -43,8 +43,21 @@ impl Witness {
     /// # Panics
     /// If the API server refuses.
     pub async fn start(client: Client) -> Self {
-        let pods = Trail::start(Api::all(client.clone())).await;
-        let nodes = Trail::start(Api::all(client.clone())).await;
+        Self::begin(client, Gap::Breaks).await
+    }
+
+    /// The same, but where an API server that was restarted has forgotten where a watch was, everything is listed anew.
+    /// What was written in the moment before and after is then seen by what came of it alone.
+    ///
+    /// # Panics
+    /// If the API server refuses.
+    pub async fn through_restarts(client: Client) -> Self {
+        Self::begin(client, Gap::Closes).await
+    }
+
+    async fn begin(client: Client, gap: Gap) -> Self {
+        let pods = Trail::start(Api::all(client.clone()), gap).await;
+        let nodes = Trail::start(Api::all(client.clone()), gap).await;
         Self { client, pods, nodes }
     }
 
@@ -93,6 +106,24 @@ impl Witness {
             .into_iter()
             .max()
             .unwrap_or(0)
+    }
+
+    /// The most nodes that satisfied `holds` at one moment.
+    #[must_use]
+    pub fn most_nodes(&self, holds: impl Fn(&Node) -> bool) -> usize {
+        self.nodes.moments(|nodes| nodes.values().filter(|node| holds(node)).count()).into_iter().max().unwrap_or(0)
+    }
+
+    /// Every state of every Node, in order.
+    #[must_use]
+    pub fn node_states(&self) -> Vec<Node> {
+        self.nodes.states(|_| true)
+    }
+
+    /// Every state of every pod that satisfied `holds`, in order.
+    #[must_use]
+    pub fn pod_states(&self, holds: impl Fn(&Pod) -> bool) -> Vec<Pod> {
+        self.pods.states(holds)
     }
 
     /// The nodes that were made unschedulable at any time, in the order in which it happened first.
@@ -148,6 +179,15 @@ fn is_cordoned(node: &Node) -> bool {
     node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false)
 }
 
+/// What a watch that can't go on where it was means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gap {
+    /// Nothing can be said any more.
+    Breaks,
+    /// Everything is listed anew.
+    Closes,
+}
+
 /// Everything that happened to the objects of one kind.
 #[derive(Debug)]
 struct Trail<K> {
@@ -174,16 +214,26 @@ enum Change<K> {
     Gone(Arc<K>),
 }
 
+impl<K: Resource> Seen<K> {
+    /// What is there, as far as it was seen.
+    fn now(&self) -> Objects<K> {
+        self.changes.iter().fold(self.start.clone(), |mut objects, change| {
+            change.apply(&mut objects);
+            objects
+        })
+    }
+}
+
 impl<K> Trail<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    async fn start(api: Api<K>) -> Self {
+    async fn start(api: Api<K>, gap: Gap) -> Self {
         let list = api.list(&ListParams::default()).await.expect("the API server lists");
         let version = list.metadata.resource_version.expect("a list has a version");
         let start = list.items.into_iter().map(|object| (uid(&object), Arc::new(object))).collect();
         let seen = Arc::new(Mutex::new(Seen { start, changes: Vec::new(), broken: None }));
-        let follower = tokio::spawn(follow(api, version, Arc::clone(&seen)));
+        let follower = tokio::spawn(follow(api, version, Arc::clone(&seen), gap));
         Self { seen, follower }
     }
 
@@ -196,11 +246,8 @@ where
             if let Some(broken) = &seen.broken {
                 panic!("the witness has lost sight: {broken}");
             }
-            let last = seen.changes.iter().fold(seen.start.clone(), |mut objects, change| {
-                change.apply(&mut objects);
-                objects
-            });
-            let last: BTreeSet<_> = last.into_iter().map(|(uid, object)| (uid, object.resource_version())).collect();
+            let last: BTreeSet<_> =
+                seen.now().into_iter().map(|(uid, object)| (uid, object.resource_version())).collect();
             let different = last.symmetric_difference(&now).count();
             if different == 0 { Ok(()) } else { Err(format!("{different} versions differ")) }
         })
@@ -278,12 +325,13 @@ fn uid<K: Resource>(object: &K) -> String {
 }
 
 /// Follows the collection from `version` on, for ever. A watch that ends is begun again where it ended, so that
-/// nothing is missed; where that can't be done, the trail is broken.
-async fn follow<K>(api: Api<K>, mut version: String, seen: Arc<Mutex<Seen<K>>>)
+/// nothing is missed; where that can't be done, the trail is broken, or what changed meanwhile is listed.
+async fn follow<K>(api: Api<K>, mut version: String, seen: Arc<Mutex<Seen<K>>>, gap: Gap)
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let record = |change| seen.lock().unwrap_or_else(PoisonError::into_inner).changes.push(change);
+    let breaks = |why| seen.lock().unwrap_or_else(PoisonError::into_inner).broken = Some(why);
     loop {
         let events = match api.watch(&WatchParams::default(), &version).await {
             Ok(events) => events,
@@ -292,9 +340,10 @@ where
                 tokio::task::yield_now().await;
                 continue;
             }
-            Err(error) => {
-                seen.lock().unwrap_or_else(PoisonError::into_inner).broken = Some(error.to_string());
-                return;
+            Err(error) if gap == Gap::Breaks => return breaks(error.to_string()),
+            Err(_refused) => {
+                version = close(&api, &seen).await.unwrap_or(version);
+                continue;
             }
         };
         let mut events = pin!(events);
@@ -310,11 +359,27 @@ where
                     record(Change::Gone(Arc::new(object)));
                 }
                 WatchEvent::Bookmark(bookmark) => version = bookmark.metadata.resource_version,
-                WatchEvent::Error(status) => {
-                    seen.lock().unwrap_or_else(PoisonError::into_inner).broken = Some(status.message);
-                    return;
-                }
+                WatchEvent::Error(status) if gap == Gap::Breaks => return breaks(status.message),
+                WatchEvent::Error(_refused) => version = close(&api, &seen).await.unwrap_or(version),
             }
         }
     }
+}
+
+/// Lists everything, records what is different, and returns the list's version; nothing if it can't be listed.
+async fn close<K>(api: &Api<K>, seen: &Mutex<Seen<K>>) -> Option<String>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let list = api.list(&ListParams::default()).await.ok()?;
+    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = seen.now();
+    for object in list.items {
+        let before = known.remove(&uid(&object));
+        if before.is_none_or(|before| before.resource_version() != object.resource_version()) {
+            seen.changes.push(Change::Is(Arc::new(object)));
+        }
+    }
+    seen.changes.extend(known.into_values().map(Change::Gone));
+    list.metadata.resource_version
 }

@@ -6,6 +6,7 @@ use futures::future::try_join_all;
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment, StatefulSet},
+        coordination::v1::Lease,
         core::v1::{Node, Pod},
         policy::v1::PodDisruptionBudget,
     },
@@ -76,6 +77,18 @@ impl World {
         &self.kwok
     }
 
+    /// Starts the kubelets anew: KWOK needs minutes to find an API server again that was restarted.
+    ///
+    /// # Panics
+    /// If the API server refuses.
+    pub async fn restart_kwok(&mut self) {
+        self.kwok = Kwok::start(&self.control_plane);
+        // Else it waits until those of its predecessor are over.
+        let leases: Api<Lease> = Api::namespaced(self.client(), "kube-node-lease");
+        let all = (DeleteParams::default(), ListParams::default());
+        let _deleted = leases.delete_collection(&all.0, &all.1).await.expect("leases can be deleted");
+    }
+
     /// The autoscaler.
     ///
     /// # Panics
@@ -99,6 +112,11 @@ impl World {
     /// Follows pods and nodes from now on.
     pub async fn witness(&self) -> Witness {
         Witness::start(self.client()).await
+    }
+
+    /// The same where the API server is restarted; see [`Witness::through_restarts`].
+    pub async fn witness_through_restarts(&self) -> Witness {
+        Witness::through_restarts(self.client()).await
     }
 
     /// Lets machines join, and waits until their Nodes are ready for pods.
