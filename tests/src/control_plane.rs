@@ -243,22 +243,6 @@ impl ControlPlane {
         until("the API server to be ready again", PATIENCE, || is_ready(&self.client)).await;
     }
 
-    /// A control plane is of use once a namespace has its service account: then the controllers have run.
-    async fn settle(&self) {
-        let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> =
-            kube::Api::namespaced(self.client(), "default");
-        until("the controllers to work", PATIENCE, || async {
-            accounts.get("default").await.map(drop).map_err(|error| error.to_string())
-        })
-        .await;
-    }
-}
-
-/// A port that nobody listened on a moment ago.
-///
-/// # Panics
-/// If the machine has none.
-#[must_use]
     /// Stops etcd where it is: whatever the API server asks it waits.
     ///
     /// # Panics
@@ -285,6 +269,22 @@ impl ControlPlane {
         kubeconfig_with(&self.server, User::Migrator, replica, &token_of_replica(replica), self.folder())
     }
 
+    /// A control plane is of use once a namespace has its service account: then the controllers have run.
+    async fn settle(&self) {
+        let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> =
+            kube::Api::namespaced(self.client(), "default");
+        until("the controllers to work", PATIENCE, || async {
+            accounts.get("default").await.map(drop).map_err(|error| error.to_string())
+        })
+        .await;
+    }
+}
+
+/// A port that nobody listened on a moment ago.
+///
+/// # Panics
+/// If the machine has none.
+#[must_use]
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
     listener.local_addr().expect("it is bound").port()
@@ -392,6 +392,8 @@ fn start_api_server(etcd: &str, port: u16, folder: &Path) -> Process {
         "--allow-privileged=true".to_owned(),
         format!("--audit-policy-file={}", file("audit-policy.json")),
         format!("--audit-log-path={}", file("audit.log")),
+        // In one piece, however long the test: megabytes.
+        "--audit-log-maxsize=100000".to_owned(),
     ]);
     Process::start("kube-apiserver", &mut command, folder)
 }
@@ -409,9 +411,11 @@ fn start_client(user: User, program: &str, arguments: &[&str], server: &str, fol
     Process::start(program, command.args(arguments), folder)
 }
 
+fn token_of_replica(replica: &str) -> String {
+    format!("{}-{replica}", User::Migrator.token())
+}
+
 fn kubeconfig(server: &str, user: User, folder: &Path) -> PathBuf {
-        // In one piece, however long the test: megabytes.
-        "--audit-log-maxsize=100000".to_owned(),
     kubeconfig_with(server, user, user.name(), &user.token(), folder)
 }
 
@@ -433,10 +437,6 @@ fn client(server: &str, token: &str) -> Client {
     // Several features of the workspace bring a provider; a client takes the process's default. A second installation
     // fails, and that is fine: the first is the same.
     drop(rustls::crypto::ring::default_provider().install_default());
-fn token_of_replica(replica: &str) -> String {
-    format!("{}-{replica}", User::Migrator.token())
-}
-
     let mut config = Config::new(server.parse().expect("it is a URI"));
     config.accept_invalid_certs = true;
     config.default_retry = false;
