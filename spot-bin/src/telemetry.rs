@@ -64,7 +64,8 @@ fn is_text(format: LogFormat, watched: bool) -> bool {
     }
 }
 
-/// Ours at the level asked for; libraries only when they warn, unless everything is wanted.
+/// Ours at the level asked for; libraries only when they warn, unless everything is wanted. The SDK of AWS never says more:
+/// it traces its requests with the tokens in them, and the answers with the keys.
 fn filter(level: LogLevel) -> Targets {
     let ours = match level {
         LogLevel::Error => Level::ERROR,
@@ -74,7 +75,7 @@ fn filter(level: LogLevel) -> Targets {
         LogLevel::Trace => Level::TRACE,
     };
     if level == LogLevel::Trace {
-        return Targets::new().with_default(Level::TRACE);
+        return Targets::new().with_default(Level::TRACE).with_target("aws_", Level::WARN);
     }
     // The client calls every failed request an error, also those that are tried again; ours say what it means.
     Targets::new()
@@ -95,7 +96,9 @@ mod tests {
         assert!(!debug.would_enable("hyper_util", &Level::INFO));
         assert!(!filter(LogLevel::Error).would_enable("hyper_util", &Level::WARN));
         assert!(!debug.would_enable("kube_client::client", &Level::ERROR));
-        assert!(filter(LogLevel::Trace).would_enable("kube_client", &Level::TRACE));
+        let trace = filter(LogLevel::Trace);
+        assert!(trace.would_enable("kube_client", &Level::TRACE));
+        assert!(!trace.would_enable("aws_smithy_runtime::client::orchestrator", &Level::DEBUG), "it holds tokens");
     }
 
     #[test]

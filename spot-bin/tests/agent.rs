@@ -131,10 +131,13 @@ fn api_server(provider_id: &'static str, grants: bool) -> Server {
     })
 }
 
+/// What the metadata service gives to whoever may ask it.
+const METADATA_TOKEN: &str = "token-of-the-metadata-service";
+
 /// The metadata service of an instance, of which nothing is announced.
 fn metadata_service(instance: &'static str) -> Server {
     Server::start(move |request| match request {
-        "PUT /latest/api/token" => Some((200, "token".to_owned())),
+        "PUT /latest/api/token" => Some((200, METADATA_TOKEN.to_owned())),
         "GET /latest/meta-data/instance-id" => Some((200, instance.to_owned())),
         _ => Some((404, String::new())),
     })
@@ -234,6 +237,20 @@ fn the_metadata_service_of_another_machine_is_refused() {
     only_reads(&api);
     let asked = metadata.asked();
     assert!(!asked.iter().any(|request| request.contains("spot") || request.contains("events")), "{asked:?}");
+}
+
+#[test]
+fn no_token_is_in_any_line_whichever_library_writes_it() {
+    let (api, metadata) = (api_server("aws:///eu-west-1a/i-0123456789abcdef0", true), metadata_service(OTHER));
+    let endpoint = format!("http://{}", metadata.address);
+    let folder = kubeconfig(&api.address.to_string());
+    let variables = [("NODE_NAME", "spot-1"), ("SPOT_AGENT_IMDS_ENDPOINT", &*endpoint)];
+    let said = errors(&agent(&folder, &["--log-level", "trace"], &variables).output().expect("it starts"));
+    assert!(said.contains("TRACE") && said.contains(OTHER), "{said}");
+    for secret in ["secret-token", METADATA_TOKEN] {
+        let line = said.lines().find(|line| line.contains(secret));
+        assert_eq!(line, None, "{secret}");
+    }
 }
 
 #[test]
