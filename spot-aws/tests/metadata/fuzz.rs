@@ -45,7 +45,7 @@ fn the_corpus_holds_answers_and_what_is_none() {
     }
     for text in ANSWERS.refused() {
         let (announced, told) = read(&[INTERRUPTION, REBALANCE, SCHEDULED], &text);
-        assert!(announced.is_empty() && told.iter().all(|what| is_plain(what)), "{told:?}");
+        assert!(announced.is_empty() && told.iter().all(|what| is_plain(what) && what.len() < 2048), "{told:?}");
     }
 }
 

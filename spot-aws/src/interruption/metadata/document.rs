@@ -108,8 +108,11 @@ impl fmt::Display for Document {
 }
 
 fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Unusable> {
-    let unreadable = |error| (Ignored::Unreadable, format!("{error}, in {:?}", quoted(text)));
-    serde_json::from_str(text).map_err(unreadable)
+    // The error may repeat a time as long as the text.
+    serde_json::from_str(text).map_err(|error| {
+        let error = error.to_string();
+        (Ignored::Unreadable, format!("{}, in {:?}", quoted(&error), quoted(text)))
+    })
 }
 
 fn instance_action(InstanceAction { action, time }: &InstanceAction) -> Result<Option<Announced>, Unusable> {
