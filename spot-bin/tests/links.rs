@@ -1,6 +1,6 @@
 //! The manual leads nowhere that is not there.
 
-#![expect(clippy::expect_used, reason = "what fails in a test ends it")]
+#![expect(clippy::expect_used, clippy::panic, reason = "what fails in a test ends it")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -86,4 +86,63 @@ fn every_page_of_the_manual_can_be_reached_from_the_readme() {
     for page in pages() {
         assert!(reached.contains(&page.canonicalize().expect("it is there")), "nothing leads to {}", page.display());
     }
+}
+
+/// The names of all tests of the workspace.
+fn tests() -> BTreeSet<String> {
+    let mut folders: Vec<_> =
+        ["spot-core", "spot-kube", "spot-aws", "spot-bin", "tests"].map(|of| top().join(of)).into();
+    let mut tests = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("it is there") {
+            let path = entry.expect("it is listed").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                tests.extend(tests_of(&fs::read_to_string(path).expect("it is text")));
+            }
+        }
+    }
+    tests
+}
+
+/// The names of the functions that bear an attribute of a test, or are in a block of properties.
+fn tests_of(source: &str) -> Vec<String> {
+    let mut marked = false;
+    let mut found = Vec::new();
+    for line in source.lines().map(str::trim_start) {
+        let function = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ");
+        if let Some(name) = function.and_then(|rest| rest.split(['(', '<']).next()) {
+            found.extend(marked.then(|| name.to_owned()));
+            marked = false;
+        } else if ["#[test]", "#[tokio::test", "#[rstest]"].iter().any(|mark| line.starts_with(mark)) {
+            marked = true;
+        }
+    }
+    found
+}
+
+#[test]
+fn every_claim_of_the_security_model_is_held_by_a_test_that_is_there_or_is_called_a_limit() {
+    let text = prose(&top().join("docs/security.md"));
+    let tests = tests();
+    let mut held = 0;
+    for section in text.split("\n## ").skip(1) {
+        let (heading, _) = section.split_once('\n').expect("a section has lines");
+        let (_, claims) = section.split_once("| claim | held by |\n|---|---|\n").unwrap_or_else(|| panic!("{heading}"));
+        for row in claims.lines().take_while(|line| line.starts_with('|')) {
+            let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+            let [_, by] = cells[..] else { panic!("{row}") };
+            if by.starts_with("limit: ") {
+                continue;
+            }
+            for name in by.split(", ") {
+                let name =
+                    name.strip_prefix('`').and_then(|name| name.strip_suffix('`')).unwrap_or_else(|| panic!("{row}"));
+                assert!(tests.contains(name), "docs/security.md: there is no test {name}");
+                held += 1;
+            }
+        }
+    }
+    assert!(held > 50, "{held}");
 }
