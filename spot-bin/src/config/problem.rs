@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use spot_core::error::plain;
+
 /// Everything that is wrong with a configuration, or with another file that is read as strictly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -49,6 +51,9 @@ impl ConfigError {
             Place::Flag(_) => (2, 0, 0),
             Place::Default => (3, 0, 0),
         });
+        for problem in &mut problems {
+            problem.message = plain(&problem.message).into_owned();
+        }
         Self { what, file: file.to_owned(), problems }
     }
 
