@@ -177,6 +177,22 @@ impl ControlPlane {
         client(&self.server, token)
     }
 
+    /// A client with the rights of the kubelet of `node`, whether that node exists or not.
+    ///
+    /// # Panics
+    /// If this process can't make clients.
+    #[must_use]
+    pub fn client_of_kubelet(&self, node: &str) -> Client {
+        client_by(
+            &self.server,
+            &json!({
+                "token": User::Admin.token(),
+                "as": format!("system:node:{node}"),
+                "as-groups": ["system:nodes", "system:authenticated"],
+            }),
+        )
+    }
+
     /// Where the API server listens.
     #[must_use]
     pub fn server(&self) -> &str {
@@ -384,7 +400,9 @@ fn start_api_server(etcd: &str, port: u16, folder: &Path) -> Process {
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         format!("--service-account-key-file={}", file("service-account.key")),
         format!("--service-account-signing-key-file={}", file("service-account.key")),
-        "--authorization-mode=RBAC".to_owned(),
+        // As in every cluster: a kubelet may do what concerns its own node.
+        "--authorization-mode=Node,RBAC".to_owned(),
+        "--enable-admission-plugins=NodeRestriction".to_owned(),
         format!("--token-auth-file={}", file("tokens.csv")),
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
         // It would refuse pods until the controllers have made each namespace's service account, and mount its tokens.
@@ -434,6 +452,11 @@ fn kubeconfig_with(server: &str, user: User, name: &str, token: &str, folder: &P
 }
 
 fn client(server: &str, token: &str) -> Client {
+    client_by(server, &json!({"token": token}))
+}
+
+/// A client of whoever a kubeconfig's `user` is.
+fn client_by(server: &str, user: &serde_json::Value) -> Client {
     // Several features of the workspace bring a provider; a client takes the process's default. A second installation
     // fails, and that is fine: the first is the same.
     drop(rustls::crypto::ring::default_provider().install_default());
@@ -441,7 +464,7 @@ fn client(server: &str, token: &str) -> Client {
     config.accept_invalid_certs = true;
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
-    config.auth_info = serde_json::from_value(json!({"token": token})).expect("it is what a kubeconfig holds");
+    config.auth_info = serde_json::from_value(user.clone()).expect("it is what a kubeconfig holds");
     Client::try_from(config).expect("the configuration is complete")
 }
 
