@@ -42,7 +42,7 @@ impl Promises {
     /// Each eviction names its pod's UID, and no pod is deleted but on a machine that was said to go.
     fn pods_are_evicted(&self, report: &mut Report) {
         let evictions: Vec<_> = self.audit.evictions_by(User::Migrator).collect();
-        for entry in evictions.iter().filter(|entry| entry.uid_precondition().is_none()) {
+        for entry in evictions.iter().filter(|entry| was_read(entry) && entry.uid_precondition().is_none()) {
             report.violation(format!("an eviction without a UID: {entry}"));
         }
         report.count("evictions asked for", evictions.len());
@@ -66,7 +66,7 @@ impl Promises {
         let gone = self.witness.nodes_gone();
         let pods = self.witness.pods_gone();
         let mut retired = 0;
-        for entry in self.audit.deletes_by(User::Migrator, "nodes") {
+        for entry in self.audit.deletes_by(User::Migrator, "nodes").filter(|entry| was_read(entry)) {
             let Some(uid) = entry.uid_precondition() else {
                 report.violation(format!("a Node was deleted without its UID: {entry}"));
                 continue;
@@ -206,6 +206,12 @@ fn claim(node: &Node) -> Option<Value> {
 
 fn is_held(lease: &Entry) -> bool {
     lease.body["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty())
+}
+
+/// Whether the API server read what was sent. One that has just been started refuses before that: it does not know yet
+/// who may do what.
+fn was_read(entry: &Entry) -> bool {
+    entry.succeeded() || !entry.body.is_null()
 }
 
 fn is_delete(entry: &Entry) -> bool {
