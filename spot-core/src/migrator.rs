@@ -8,6 +8,7 @@ mod operator;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future;
@@ -28,7 +29,8 @@ use crate::watched::Watched;
 /// How often the wall clock is looked at while waiting for a tick: it may jump, and a machine may sleep.
 const LOOK_AT_CLOCK: Duration = Duration::from_mins(1);
 
-/// The pause after a recovery that could not read cluster or cloud, doubling up to [`LONGEST_PAUSE`].
+/// The pause after a recovery that could not read cluster or cloud, or a run that could not give a node back, doubling
+/// up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(15);
 /// The longest pause between two recoveries.
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
@@ -71,6 +73,8 @@ pub struct Migrator {
     ports: Ports,
     settings: Watched<Latest>,
     hold: Hold,
+    /// The latest run left something on a node that it could not give back.
+    unreleased: Arc<AtomicBool>,
 }
 
 /// Settings, equal to none that were given later.
@@ -87,7 +91,8 @@ impl Migrator {
     /// A migrator that works through these ports.
     #[must_use]
     pub fn new(ports: Ports, settings: Settings) -> Self {
-        Self { ports, settings: Watched::new(Latest(Arc::new(settings))), hold: Hold::default() }
+        let settings = Watched::new(Latest(Arc::new(settings)));
+        Self { ports, settings, hold: Hold::default(), unreleased: Arc::default() }
     }
 
     /// Goes about it like this from the next run on, for all clones. A run under way ends as it began.
@@ -103,27 +108,39 @@ impl Migrator {
     }
 
     /// Finishes what an earlier process began, then migrates at every tick until asked to stop. A run that fails is
-    /// reported and does not end it.
+    /// reported and does not end it; what it could not give back is tried again before the next one.
     ///
     /// # Errors
     /// When the leadership is lost: the process has to end.
     pub async fn run(&self, stop: &Stop) -> Result<(), RunError> {
         self.recover_until_done(stop).await?;
         let mut ran = self.ports.clock.now();
+        let mut told = None;
+        let mut pause = FIRST_PAUSE;
         loop {
             // Ticks that passed meanwhile are left out, and a clock that was set back does not bring one back.
             let chosen = self.ports.clock.now();
             let settings = self.settings.get();
             let schedule = &settings.0.schedule;
             let Some(tick) = schedule.next_after(ran.max(chosen)) else { return Ok(()) };
-            self.report(&Progress::NextRun { at: tick });
-            match self.while_leading(self.wait_for(tick, chosen, schedule, stop)).await? {
+            if told.replace(tick) != Some(tick) {
+                self.report(&Progress::NextRun { at: tick });
+            }
+            // What could not be given back must not stay as it is until then.
+            let again = chosen.saturating_add(pause).unwrap_or(tick);
+            let at = if self.unreleased.load(Ordering::Relaxed) { again.min(tick) } else { tick };
+            match self.while_leading(self.wait_for(at, chosen, schedule, stop)).await? {
                 Waited::Reached => {}
                 Waited::Stopped => return Ok(()),
                 Waited::ClockSetBack | Waited::Rescheduled => continue,
             }
-            unless_lost(self.migrate(stop).await)?;
-            ran = tick;
+            if at < tick {
+                unless_lost(self.recover(stop).await)?;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            } else {
+                unless_lost(self.migrate(stop).await)?;
+                (ran, pause) = (tick, FIRST_PAUSE);
+            }
         }
     }
 
@@ -169,7 +186,7 @@ impl Migrator {
         let Latest(settings) = self.settings.get();
         let mut run = self.begin(&settings, &*live, stop).await?;
         let outcome = run.recover().await.map(|ended| ended.unwrap_or(Outcome::Recovered));
-        run.finish(outcome).await
+        self.finish(run, outcome).await
     }
 
     async fn migrate_now(&self, stop: &Stop, begin: Begin) -> Result<Report, RunError> {
@@ -182,6 +199,11 @@ impl Migrator {
             Ok(None) => retire_all(&mut run, &*live).await,
             Err(error) => Err(error),
         };
+        self.finish(run, outcome).await
+    }
+
+    async fn finish(&self, run: Run<'_>, outcome: Result<Outcome, RunError>) -> Result<Report, RunError> {
+        self.unreleased.store(run.has_unreleased(), Ordering::Relaxed);
         run.finish(outcome).await
     }
 

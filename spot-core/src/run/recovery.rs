@@ -86,6 +86,12 @@ impl Run<'_> {
         Ok(None)
     }
 
+    /// Whether anything of this work is left on a node that is not on its way out: it could not be given back.
+    pub(crate) fn has_unreleased(&self) -> bool {
+        let view = self.live.view();
+        !self.task.dry_run && view.nodes().iter().any(|node| self.is_leftover(node) && !is_departing(node))
+    }
+
     /// Whether an earlier process of ours, or the tool that the migration replaces, was at this node. Another owner's is
     /// not.
     fn is_leftover(&self, node: &NodeSnapshot) -> bool {

@@ -18,9 +18,9 @@ use super::cluster::Plan;
 use super::crew::Shared;
 use super::figures::Figures;
 
-/// How old a claim of a node that is not departing may become, and a soft taint: a release that fails leaves them to the
-/// next run, which may fail to read the cluster, and so may a few that follow.
-const OLDEST: Duration = Duration::from_hours(8);
+/// How old a claim of a node that is not departing may become, and a soft taint: one that could not be taken off is left
+/// to the next run, which may fail to read the cluster, and so may a few that follow.
+const OLDEST: Duration = Duration::from_hours(3);
 /// How long a run may take, all nodes together.
 const LONGEST_RUN: Duration = Duration::from_hours(8);
 /// The longest text of a claim.

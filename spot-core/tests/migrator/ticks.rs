@@ -1,10 +1,14 @@
 //! When runs begin: after long ones, after a time without a process, and by clocks that jump.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use jiff::{SignedDuration, ToSpan};
+use spot_core::decision::is_marked;
 use spot_core::error::ErrorClass;
 use spot_core::model::fault::Fault;
 use spot_core::model::{WorkloadSpec, WorldBuilder};
-use spot_core::node::Readiness;
+use spot_core::node::{ClaimAnnotation, Readiness};
+use spot_core::ports::EvictAnswer;
 
 use super::*;
 
@@ -183,4 +187,45 @@ fn an_interval_goes_on_when_other_settings_change() {
     let ended = model::block_on(&model, async { migrator.run(&stop).await });
     assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
     assert_eq!(runs.begun(), ["Mon 00:00", "Mon 01:00", "Mon 02:00"]);
+}
+
+/// A node fails, and cannot be given back while its API server takes no writes. The next tick is a week away.
+#[test]
+fn what_could_not_be_given_back_is_tried_again_before_the_next_tick_and_then_no_more() {
+    let model = WorldBuilder::default().on_demand(1).spot(1).deployment("web", 2).build();
+    let down = Arc::new(AtomicBool::new(false));
+    let is_down = Arc::clone(&down);
+    model.with(|world| {
+        let webhook = EvictAnswer::Webhook("not now".to_owned());
+        world.fault_when(u32::MAX, Fault::Evict(webhook), |call| matches!(call, Call::Evict { .. }));
+        world.fault_when(u32::MAX, Fault::Fail(ErrorClass::Transient), move |call| {
+            is_down.load(Ordering::Relaxed) && matches!(call, Call::WriteNode { .. })
+        });
+        // Its drain fails at five past one.
+        let goes = Arc::clone(&down);
+        world.later(64 * MINUTE, move |_| goes.store(true, Ordering::Relaxed));
+        world.later(80 * MINUTE, move |_| down.store(false, Ordering::Relaxed));
+    });
+    let mut settings = Settings { schedule: Schedule::parse("0 1 * * mon", &TimeZone::UTC).unwrap(), ..settings() };
+    settings.retire.drain_timeout = 5 * MINUTE;
+    let runs = Runs::default();
+    let claimed_at_half_past: Arc<Mutex<Vec<bool>>> = Arc::default();
+    for minute in [70, 90] {
+        let claimed = Arc::clone(&claimed_at_half_past);
+        model.with(|world| {
+            world.later(minute * MINUTE, move |world| {
+                let node = world.node("od-1").unwrap();
+                claimed.lock().unwrap().push(node.unschedulable && node.claim != ClaimAnnotation::Absent);
+            });
+        });
+    }
+    process(&model, &settings, &runs, hours(30));
+    assert_eq!(*claimed_at_half_past.lock().unwrap(), [true, false], "cordoned while it must be, and no longer");
+    let begun = runs.begun();
+    assert_eq!(begun[..2], ["Mon 00:00", "Mon 01:00"]);
+    let last = begun.last().unwrap();
+    assert!(("Mon 01:15".."Mon 01:30").contains(&last.as_str()), "then there is nothing to try again: {begun:?}");
+    assert!(begun.len() < 12, "it is not tried all the time: {begun:?}");
+    let node = model.with(|world| world.node("od-1").cloned()).unwrap();
+    assert!(node.back_off.is_some() && !is_marked(&node), "{node:?}");
 }
