@@ -186,7 +186,8 @@ impl Migrator {
         let Latest(settings) = self.settings.get();
         let mut run = self.begin(&settings, &*live, stop).await?;
         let outcome = run.recover().await.map(|ended| ended.unwrap_or(Outcome::Recovered));
-        self.finish(run, outcome).await
+        self.unreleased.store(run.has_unreleased(), Ordering::Relaxed);
+        run.finish(outcome).await
     }
 
     async fn migrate_now(&self, stop: &Stop, begin: Begin) -> Result<Report, RunError> {
@@ -199,10 +200,6 @@ impl Migrator {
             Ok(None) => retire_all(&mut run, &*live).await,
             Err(error) => Err(error),
         };
-        self.finish(run, outcome).await
-    }
-
-    async fn finish(&self, run: Run<'_>, outcome: Result<Outcome, RunError>) -> Result<Report, RunError> {
         self.unreleased.store(run.has_unreleased(), Ordering::Relaxed);
         run.finish(outcome).await
     }

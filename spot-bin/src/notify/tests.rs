@@ -195,6 +195,9 @@ async fn a_webhook_that_hangs_delays_nobody_and_what_is_too_much_is_dropped_and_
     worker.abort();
 }
 
+/// What is poured out at a time.
+static PART: [u8; 65_536] = [b'x'; 65_536];
+
 /// The next to call, once the message has come.
 async fn called(listener: &TcpListener) -> TcpStream {
     let (mut client, _address) = listener.accept().await.expect("it is called");
@@ -225,7 +228,7 @@ async fn an_answer_that_does_not_end_is_taken_by_its_status_and_not_read() {
     notifier.observe(Timestamp::UNIX_EPOCH, &failed_run());
     drop(notifier);
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n";
-    let (poured, ()) = tokio::join!(pour(&listener, head, &[b'x'; 65_536]), worker.run());
+    let (poured, ()) = tokio::join!(pour(&listener, head, &PART), worker.run());
     assert_eq!(count(&metrics, "sent"), "1");
     // What the system holds of a connection, and no more.
     assert!(poured < 64 << 20, "{poured} bytes were taken");
@@ -239,7 +242,7 @@ async fn headers_that_do_not_end_are_not_taken_and_the_address_is_tried_again() 
     notifier.observe(Timestamp::UNIX_EPOCH, &failed_run());
     drop(notifier);
     let poured = async {
-        let poured = pour(&listener, b"HTTP/1.1 200 OK\r\nX-Long: ", &[b'x'; 65_536]).await;
+        let poured = pour(&listener, b"HTTP/1.1 200 OK\r\nX-Long: ", &PART).await;
         // The next try gets a plain answer.
         let mut client = called(&listener).await;
         client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.expect("it is read");

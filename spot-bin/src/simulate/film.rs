@@ -249,7 +249,7 @@ mod tests {
             let of = |kind| world.view().nodes().iter().find(|node| is(node, kind)).cloned();
             (of(Kind::OnDemand).expect("there are three"), of(Kind::Spot).expect("there is one"))
         });
-        model.run_until(Instant(Duration::from_secs(60))).expect("nothing keeps it");
+        model.run_until(Instant(Duration::from_mins(1))).expect("nothing keeps it");
         model.with(|world| world.terminate_machine(&node.name));
         model.run_until(Instant(Duration::from_hours(1))).expect("nothing keeps it");
         let taken = film.develop();
@@ -261,7 +261,7 @@ mod tests {
         assert!(taken.frames.is_sorted_by_key(|frame| frame.at));
         let lane = |name: &Arc<str>| taken.lanes.iter().find(|lane| lane.name == *name).expect("each node has one");
         let ended = lane(&node.name);
-        assert!(ended.gone.is_some_and(|gone| gone >= Duration::from_secs(60)) && ended.pods[0].1 > 0);
+        assert!(ended.gone.is_some_and(|gone| gone >= Duration::from_mins(1)) && ended.pods[0].1 > 0);
         assert_eq!(ended.pods.last().map(|(_, pods)| *pods), Some(0));
         assert_eq!((lane(&spot.name).gone, lane(&spot.name).joined), (None, Duration::ZERO));
     }

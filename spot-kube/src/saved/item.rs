@@ -113,7 +113,7 @@ impl Reader {
     fn typed<T: DeserializeOwned>(&mut self, item: &Item<'_>) -> Result<T, Wrong> {
         Ok(match item {
             // The item is named: its lines are none of the file.
-            Item::Json(text) => serde_json::from_str(text.get()).map_err(without_place)?,
+            Item::Json(text) => serde_json::from_str(text.get()).map_err(|error| without_place(&error))?,
             Item::Yaml(before, text) => self.yaml(*before, text)?,
             Item::Tree(tree) => T::deserialize(tree)?,
         })
@@ -138,7 +138,7 @@ fn whole(before: usize, item: &str) -> String {
     format!("{}  {}", "\n".repeat(before), item.strip_prefix("- ").unwrap_or(item))
 }
 
-fn without_place(error: serde_json::Error) -> Wrong {
+fn without_place(error: &serde_json::Error) -> Wrong {
     let text = error.to_string();
     text.split(" at line ").next().unwrap_or(&text).into()
 }

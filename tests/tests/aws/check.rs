@@ -10,6 +10,7 @@ use spot_tests::{
 };
 
 use crate::migration::{PRODUCT, configuration};
+use crate::refusals::run_instance;
 
 /// What a run asks AWS for in a cluster of groups and a target group.
 const ASKED: [&str; 14] = [
