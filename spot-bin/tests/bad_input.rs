@@ -211,7 +211,7 @@ fn run(make: impl FnOnce(&std::path::Path)) -> Output {
 #[case::only_a_comment(b"# nothing\n", &["apiVersion"])]
 #[case::tabs(b"apiVersion: spot-migrator.io/v1alpha1\nkind: SpotMigratorConfiguration\ndrain:\n\ttimeout: 1h\n", &["spot.yaml:4", "tab"])]
 #[case::not_utf8(b"apiVersion: spot-migrator.io/v1alpha1\nkind: \xff\xfe\n", &["line 2", "UTF-8"])]
-#[case::another_encoding(b"\xff\xfea\x00p\x00i\x00", &["line 1", "UTF-8"])]
+#[case::another_encoding(b"\xff\xfea\x00p\x00i\x00", &["UTF-16", "utf8"])]
 #[case::a_list(b"- apiVersion: spot-migrator.io/v1alpha1\n", &["spot.yaml:1"])]
 #[case::a_text(b"hello\n", &["spot.yaml:1"])]
 #[case::two_documents(b"apiVersion: spot-migrator.io/v1alpha1\nkind: SpotMigratorConfiguration\n---\ndryRun: true\n", &["spot.yaml:"])]
