@@ -250,7 +250,10 @@ fn labels_are_of_a_closed_list_and_none_of_them_is_a_name() {
         "step",
         "version",
     ];
-    assert_eq!(labels, closed.into(), "whoever adds one looks whether its values may be known to anybody");
+    // Not every build has the calls to AWS.
+    let others: Vec<_> = labels.difference(&closed.into()).collect();
+    assert_eq!(others, [&""; 0], "whoever adds one looks whether its values may be known to anybody");
+    assert!(labels.contains("reason"), "{labels:?}");
 }
 
 #[test]
