@@ -6,8 +6,9 @@ use std::sync::{Arc, LazyLock};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::Value;
-use spot_core::error::chain;
+use spot_core::error::{ErrorClass, chain};
 use spot_core::interruption::Announcement;
+use spot_core::ports::NoticeSource as _;
 use tokio::runtime::Builder;
 
 use crate::mutator::{Corpus, config, is_plain};
@@ -27,7 +28,14 @@ fn read(documents: &[&str], text: &str) -> (Vec<Announcement>, Vec<String>) {
         for document in documents {
             world.stub.announce(document, text);
         }
-        let announced = world.poll().await.into_iter().map(|delivery| delivery.notice.announcement).collect();
+        // A busy machine may take longer than the second that an answer has: then nothing was read.
+        let delivered = loop {
+            match world.source.next().await {
+                Ok(delivered) => break delivered,
+                Err(error) => assert_eq!(error.class, ErrorClass::Transient, "{error}"),
+            }
+        };
+        let announced = delivered.into_iter().map(|delivery| delivery.notice.announcement).collect();
         (announced, world.heard.ignored().into_iter().map(|(_, what)| what).collect())
     })
 }
