@@ -46,3 +46,4 @@ pub mod signals;
 pub mod simulate;
 pub mod telemetry;
 mod text;
+mod windows;

@@ -1,27 +1,21 @@
 //! When runs begin, and whether any of them begins inside a window. Pure.
 
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
 use spot_core::budget::Budgets;
 use spot_core::schedule::Schedule;
 
 use super::{Finding, Subject};
+use crate::windows;
 
 /// How many of the next times are told.
 const TIMES: usize = 3;
 
-/// How far windows are looked for. They come again each week: a year has every day of a schedule on every weekday that
-/// it will soon have.
-const AHEAD: SignedDuration = SignedDuration::from_hours(366 * 24);
-
-/// How many times are looked at: those of two weeks, for a schedule that fires each minute.
-const LOOKED_AT: usize = 14 * 24 * 60;
-
 /// The next times of the schedule, told in this zone, and the first of them inside a window.
 pub(super) fn findings(schedule: &Schedule, budgets: &Budgets, zone: &TimeZone, now: Timestamp) -> Vec<Finding> {
-    let mut times = std::iter::successors(schedule.next_after(now), |time| schedule.next_after(*time));
+    let times = std::iter::successors(schedule.next_after(now), |time| schedule.next_after(*time));
     let told = |time: Timestamp| time.to_zoned(zone.clone()).strftime("%F %T %Z").to_string();
-    let next: Vec<_> = times.clone().take(TIMES).map(told).collect();
+    let next: Vec<_> = times.take(TIMES).map(told).collect();
     if next.is_empty() {
         let detail = format!("`{schedule}` does not fire in the years to come");
         return vec![Finding::failure(Subject::Schedule, detail, Some("correct `schedule`"))];
@@ -30,19 +24,16 @@ pub(super) fn findings(schedule: &Schedule, budgets: &Budgets, zone: &TimeZone, 
     if budgets.windows.is_empty() {
         return findings;
     }
-    let end = now.checked_add(AHEAD).unwrap_or(Timestamp::MAX);
-    let mut last = now;
-    let mut ahead = times.by_ref().take(LOOKED_AT).take_while(|time| *time <= end).inspect(|time| last = *time);
     let remedy = "change `schedule` or `windows`: a run that begins outside of all windows begins no node";
-    findings.push(match ahead.find(|time| budgets.is_open(*time)) {
-        Some(first) => {
+    findings.push(match windows::first(schedule, budgets, now) {
+        Ok(first) => {
             Finding::ok(Subject::Schedule, format!("the next run inside one of `windows` begins at {}", told(first)))
         }
-        None if schedule.interval().is_some() => {
+        Err(last) if schedule.interval().is_some() => {
             let detail = format!("begun now, no run before {} would begin inside one of `windows`", told(last));
             Finding::advice(Subject::Schedule, detail, remedy)
         }
-        None => {
+        Err(last) => {
             let detail = format!("no run before {} begins inside one of `windows`", told(last));
             Finding::failure(Subject::Schedule, detail, Some(remedy))
         }

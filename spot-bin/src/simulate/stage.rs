@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use jiff::{SignedDuration, Timestamp};
-use spot_core::budget::Budgets;
 use spot_core::migrator::Settings;
 use spot_core::model::{Model, Scenario, Seen};
 
@@ -15,9 +13,7 @@ use crate::cost::PriceBook;
 use crate::exit::Fault;
 use crate::saved::Saved;
 use crate::settings::{self, Own};
-
-/// So far ahead a moment is looked for at which the schedule fires in a window. Windows repeat every week.
-const AHEAD: SignedDuration = SignedDuration::from_hours(5 * 7 * 24);
+use crate::windows;
 
 /// What a simulation begins with.
 #[derive(Debug)]
@@ -70,29 +66,14 @@ impl Stage {
         if budgets.is_open(start) {
             return Ok(());
         }
-        let first = self.first_in_window(start, budgets).ok_or_else(|| {
-            Fault::usage(anyhow!(
-                "`{}` fires in none of the windows: let `schedule` and `windows` meet",
-                self.settings.schedule
-            ))
+        let schedule = &self.settings.schedule;
+        let first = windows::first(schedule, budgets, start).map_err(|_last| {
+            Fault::usage(anyhow!("`{schedule}` fires in none of the windows: let `schedule` and `windows` meet"))
         })?;
         let wait = Duration::try_from(first.duration_since(start)).context("a window lies in the past")?;
         self.model.run_until(now + wait).context("the simulation came to no end")?;
         self.assumptions
             .push(format!("The run begins at {first}, when `schedule` first fires in one of the `windows`."));
         Ok(())
-    }
-
-    fn first_in_window(&self, start: Timestamp, budgets: &Budgets) -> Option<Timestamp> {
-        let mut at = start;
-        loop {
-            at = self.settings.schedule.next_after(at)?;
-            if at.duration_since(start) > AHEAD {
-                return None;
-            }
-            if budgets.is_open(at) {
-                return Some(at);
-            }
-        }
     }
 }
