@@ -19,7 +19,7 @@ use spot_core::capacity::Class;
 use spot_core::decision::is_control_plane;
 use spot_core::migrator::{Migrator, Settings};
 use spot_core::model::{Ended, Executor, Model, Process, Scenario, World, block_on};
-use spot_core::pod::{Controller, PodSnapshot};
+use spot_core::pod::PodSnapshot;
 use spot_core::ports::{Clock as _, Observer};
 use spot_core::progress::Outcome;
 use spot_core::stop::Stop;
@@ -271,9 +271,8 @@ impl Cast {
     fn of(world: &World) -> Self {
         let view = world.view();
         let is_moved = |pod: &PodSnapshot| {
-            let of_daemon = pod.controller.as_ref().is_some_and(Controller::is_daemon_set);
             let on_demand = pod.node.as_ref().is_none_or(|node| world.class_of(node) == Some(Class::OnDemand));
-            !of_daemon && !pod.mirror && !pod.phase.is_finished() && on_demand
+            pod.is_movable() && on_demand
         };
         let pods = view.pods().filter(|pod| is_moved(pod));
         let mut cast = Self { pods: pods.count(), ..Self::default() };

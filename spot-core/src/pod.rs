@@ -118,6 +118,14 @@ impl PodSnapshot {
         PodRef { namespace: Arc::clone(&self.namespace), name: Arc::clone(&self.name), uid: self.uid.clone() }
     }
 
+    /// Whether a drain would move it, by what it says itself: no DaemonSet's, no mirror, not finished. Whether its
+    /// DaemonSet exists is not asked.
+    #[must_use]
+    pub fn is_movable(&self) -> bool {
+        let of_daemon = self.controller.as_ref().is_some_and(Controller::is_daemon_set);
+        !of_daemon && !self.mirror && !self.phase.is_finished()
+    }
+
     /// Whether it takes part in its application: neither finished nor on its way out.
     #[must_use]
     pub fn is_active(&self) -> bool {

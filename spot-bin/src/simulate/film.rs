@@ -8,7 +8,7 @@ use spot_core::capacity::Class;
 use spot_core::decision::is_control_plane;
 use spot_core::model::{Model, World};
 use spot_core::node::{NodeSnapshot, Uid};
-use spot_core::pod::{Controller, PodSnapshot};
+use spot_core::pod::PodSnapshot;
 use spot_core::view::Change;
 
 use crate::cost::PriceBook;
@@ -150,9 +150,7 @@ impl Taken {
     }
 
     fn pod(&mut self, pod: &PodSnapshot, at: Duration) {
-        let counts =
-            !pod.mirror && !pod.phase.is_finished() && !pod.controller.as_ref().is_some_and(Controller::is_daemon_set);
-        if !counts {
+        if !pod.is_movable() {
             self.pod_gone(pod, at);
             return;
         }

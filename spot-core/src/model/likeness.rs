@@ -17,7 +17,6 @@ use crate::cloud::CloudFacts;
 use crate::decision::is_control_plane;
 use crate::node::{Node as _, NodeSnapshot, Readiness};
 use crate::placement::Shape;
-use crate::pod::PodSnapshot;
 use crate::reason::{Reason, ReasonKind};
 use crate::view::{Change, View};
 
@@ -119,7 +118,7 @@ impl Room {
     fn of(view: &View) -> Self {
         let mut by_type = BTreeMap::new();
         for node in workers(view) {
-            let pods = view.pods_on(node.name()).filter(|pod| takes_room(pod)).count();
+            let pods = view.pods_on(node.name()).filter(|pod| pod.is_movable()).count();
             let most: &mut u32 = by_type.entry(instance_type(node.label(INSTANCE_TYPE))).or_default();
             *most = (*most).max(u32::try_from(pods).unwrap_or(u32::MAX));
         }
@@ -154,12 +153,6 @@ fn workers(view: &View) -> impl Iterator<Item = &Arc<NodeSnapshot>> {
 
 fn instance_type(label: Option<&str>) -> String {
     label.unwrap_or_default().to_owned()
-}
-
-/// Whether a pod is one of those that are counted as room.
-fn takes_room(pod: &PodSnapshot) -> bool {
-    let of_daemon = pod.controller.as_ref().is_some_and(crate::pod::Controller::is_daemon_set);
-    !of_daemon && !pod.mirror && !pod.phase.is_finished()
 }
 
 /// How the machines of these nodes go: all of a provider's go alike.

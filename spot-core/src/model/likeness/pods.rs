@@ -19,7 +19,7 @@ use super::super::controllers::{Mould, Workload, ordinal};
 use super::super::record::Removal;
 use super::super::spec::{PodLife, WorkloadKind, WorkloadSpec};
 use super::super::world::{BudgetId, Event, WorkloadId, World};
-use super::{Told, takes_room};
+use super::Told;
 
 /// From the placement of a new pod to the start of its containers.
 pub(super) const PULL: Duration = Duration::from_secs(5);
@@ -189,7 +189,7 @@ pub(super) fn allowing_none(view: &View, cloud: &CloudFacts) -> Option<BudgetSna
     let nodes = view.nodes().iter().filter(|node| !is_control_plane(*node));
     let on_demand = nodes.filter(|node| cloud.class(node.uid()) == Class::OnDemand);
     let mut applications: BTreeMap<&Controller, Pods<'_>> = BTreeMap::new();
-    for pod in on_demand.flat_map(|node| view.pods_on(node.name())).filter(|pod| takes_room(pod)) {
+    for pod in on_demand.flat_map(|node| view.pods_on(node.name())).filter(|pod| pod.is_movable()) {
         if let Some(controller) = &pod.controller {
             applications.entry(controller).or_default().push(pod);
         }
