@@ -215,6 +215,12 @@ pub(crate) fn table(file: Option<&Path>) -> anyhow::Result<Prices> {
     Ok(shipped.overridden_by(own))
 }
 
+/// Where prices come from, in a sentence.
+pub(crate) fn built_in() -> String {
+    let day = Prices::shipped_as_of();
+    format!("Built in are on-demand prices of us-east-1 of {day}; `--prices FILE` adds others.")
+}
+
 /// As in `m5.large`.
 pub fn instance_type(node: &impl Node) -> Option<&str> {
     node.label("node.kubernetes.io/instance-type").or_else(|| node.label("beta.kubernetes.io/instance-type"))

@@ -13,8 +13,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(not(feature = "aws"))]
-use anyhow::anyhow;
 use spot_core::error::PortError;
 use spot_core::node::NodeSnapshot;
 use spot_core::ports::{Clock, CloudProvider, Instant};
@@ -25,6 +23,8 @@ use crate::cli::Environment;
 use crate::config::{self, Config};
 use crate::exit::Fault;
 use crate::metrics::Metrics;
+#[cfg(not(feature = "aws"))]
+use crate::settings;
 
 /// A provider.
 #[derive(Clone)]
@@ -69,9 +69,7 @@ impl Provider {
                 Ok(Self::Aws(Arc::new(provider)))
             }
             #[cfg(not(feature = "aws"))]
-            config::CloudProvider::Aws(_) => Err(Fault::usage(anyhow!(
-                "the configuration is refused: cloudProvider.name: `aws` is not part of this build: write `node-object`"
-            ))),
+            config::CloudProvider::Aws(_) => Err(Fault::usage(settings::without_aws())),
         }
     }
 

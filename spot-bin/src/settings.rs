@@ -123,10 +123,7 @@ fn size(count: u32) -> usize {
 /// Names the first key of that kind, and the remedy.
 pub fn supported(config: &Config) -> anyhow::Result<()> {
     if matches!(config.cloud_provider, CloudProvider::Aws(_)) && cfg!(not(feature = "aws")) {
-        return Err(anyhow!(
-            "the configuration is refused: cloudProvider.name: `aws` is not part of this build, which knows it from \
-             files only (`plan -f`, `simulate -f`): build with the feature `aws`, or write `node-object`"
-        ));
+        return Err(without_aws());
     }
     if config.interruption.queue.is_some() && cfg!(not(feature = "aws")) {
         return Err(anyhow!(
@@ -135,6 +132,14 @@ pub fn supported(config: &Config) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Why EC2 is not asked by a build without it.
+pub(crate) fn without_aws() -> anyhow::Error {
+    anyhow!(
+        "the configuration is refused: cloudProvider.name: `aws` is not part of this build, which knows it from files \
+         only (`plan -f`, `simulate -f`): build with the feature `aws`, or write `node-object`"
+    )
 }
 
 #[cfg(test)]

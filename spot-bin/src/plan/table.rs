@@ -5,12 +5,11 @@ mod layout;
 use std::collections::BTreeMap;
 
 use anstyle::Style;
-use spot_aws::prices::Prices;
 
 use self::layout::Column::{Left, Right};
 use self::layout::{Grid, paragraph};
 use super::{Because, Outlook, Plan, Row, Summary};
-use crate::cost::{Bill, Sum, dollars};
+use crate::cost::{self, Bill, Sum, dollars};
 use crate::output::{DOUBTFUL, FAINT, GOOD, STRONG, styled};
 
 /// How most of it is written.
@@ -243,13 +242,7 @@ fn unknown(total: &Sum) -> Option<String> {
     let unpriced = nodes(total.unpriced, "without a known price");
     let of_spot = nodes(total.without_spot_price, "on-demand without a known price on spot");
     let left_out: Vec<_> = unpriced.into_iter().chain(of_spot).collect();
-    (!left_out.is_empty()).then(|| {
-        let day = Prices::shipped_as_of();
-        let left_out = left_out.join(", ");
-        format!(
-            "Left out: {left_out}. Built in are on-demand prices of us-east-1 of {day}; `--prices FILE` adds others."
-        )
-    })
+    (!left_out.is_empty()).then(|| format!("Left out: {}. {}", left_out.join(", "), cost::built_in()))
 }
 
 fn saving(total: &Sum) -> Option<String> {

@@ -7,13 +7,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use minijinja::{AutoEscape, Environment, HtmlEscape, UndefinedBehavior, Value};
 use serde::Serialize;
-use spot_aws::prices::Prices;
 
 use super::film::{Frame, Lane};
 use super::recorder::Phase;
 use super::timeline::{self, clock, several};
 use super::{Costs, Kept, Story};
-use crate::cost::{Bill, Sum, dollars};
+use crate::cost::{self, Bill, Sum, dollars};
 
 const TEMPLATE: &str = include_str!("report.html");
 
@@ -340,8 +339,7 @@ fn prices(costs: &Costs) -> String {
             )
         }
     };
-    let day = Prices::shipped_as_of();
-    format!("Built in are on-demand prices of us-east-1 of {day}; `--prices FILE` adds others.{unknown}")
+    cost::built_in() + &unknown
 }
 
 fn kept(kept: &[Kept]) -> (Vec<Reason<'_>>, usize) {
