@@ -56,49 +56,46 @@ impl Budget {
     }
 }
 
+/// A budget whose pods nobody has counted yet.
+pub(super) fn uncounted(namespace: Arc<str>, name: Arc<str>, selector: LabelSelector) -> BudgetSnapshot {
+    BudgetSnapshot {
+        namespace,
+        name,
+        resource_version: String::new(),
+        selector,
+        unhealthy_pods: UnhealthyPods::default(),
+        current: true,
+        disruptions_allowed: 0,
+        current_healthy: 0,
+        desired_healthy: 0,
+        expected_pods: 0,
+        disrupted_pods: Vec::new(),
+    }
+}
+
 impl World {
     /// Creates a budget.
     pub fn add_budget(&mut self, spec: &BudgetSpec) {
-        let id = BudgetId(self.budgets.len());
-        let resource_version = self.next_version();
-        self.budgets.push(Budget {
-            snapshot: Arc::new(BudgetSnapshot {
-                namespace: spec.namespace.as_str().into(),
-                name: spec.name.as_str().into(),
-                resource_version,
-                selector: LabelSelector::new([Requirement::equals("app", spec.app.as_str())]),
-                unhealthy_pods: spec.unhealthy_pods,
-                current: true,
-                disruptions_allowed: 0,
-                current_healthy: 0,
-                desired_healthy: 0,
-                expected_pods: 0,
-                disrupted_pods: Vec::new(),
-            }),
-            allowance: spec.allowance,
-            exists: true,
-            healthy: 0,
-            counted: 0,
-            scale: 0,
-            dirty: true,
-        });
+        let selector = LabelSelector::new([Requirement::equals("app", spec.app.as_str())]);
+        let snapshot = BudgetSnapshot {
+            resource_version: self.next_version(),
+            unhealthy_pods: spec.unhealthy_pods,
+            ..uncounted(spec.namespace.as_str().into(), spec.name.as_str().into(), selector)
+        };
+        let id = self.push_budget(Arc::new(snapshot), spec.allowance);
         self.match_budget(id);
         self.recompute(id);
     }
 
     /// Takes in a budget that was seen, before any of its pods.
     pub(super) fn add_seen_budget(&mut self, budget: &Arc<BudgetSnapshot>) -> BudgetId {
-        let id = BudgetId(self.budgets.len());
         let (expected, desired) = (budget.expected_pods.max(0), budget.desired_healthy.max(0));
-        self.budgets.push(Budget {
-            snapshot: Arc::clone(budget),
-            allowance: Allowance::AsSeen { expected, desired },
-            exists: true,
-            healthy: 0,
-            counted: 0,
-            scale: 0,
-            dirty: true,
-        });
+        self.push_budget(Arc::clone(budget), Allowance::AsSeen { expected, desired })
+    }
+
+    fn push_budget(&mut self, snapshot: Arc<BudgetSnapshot>, allowance: Allowance) -> BudgetId {
+        let id = BudgetId(self.budgets.len());
+        self.budgets.push(Budget { snapshot, allowance, exists: true, healthy: 0, counted: 0, scale: 0, dirty: true });
         id
     }
 

@@ -10,11 +10,12 @@ use crate::capacity::Class;
 use crate::cloud::CloudFacts;
 use crate::decision::is_control_plane;
 use crate::node::{Node as _, Uid};
-use crate::pod::{BudgetRef, BudgetSnapshot, Controller, PodPhase, PodSnapshot, UnhealthyPods};
+use crate::pod::{BudgetRef, BudgetSnapshot, Controller, PodPhase, PodSnapshot};
 use crate::selector::{LabelSelector, Requirement};
 use crate::view::View;
 use crate::volume::Reach;
 
+use super::super::admission;
 use super::super::controllers::{Mould, Workload, ordinal};
 use super::super::record::Removal;
 use super::super::spec::{PodLife, WorkloadKind, WorkloadSpec};
@@ -208,19 +209,7 @@ pub(super) fn allowing_none(view: &View, cloud: &CloudFacts) -> Option<BudgetSna
             if selector.is_empty() {
                 return None;
             }
-            BudgetSnapshot {
-                namespace: Arc::clone(&one.namespace),
-                name: NAME.into(),
-                resource_version: String::new(),
-                selector,
-                unhealthy_pods: UnhealthyPods::default(),
-                current: true,
-                disruptions_allowed: 0,
-                current_healthy: 0,
-                desired_healthy: 0,
-                expected_pods: 0,
-                disrupted_pods: Vec::new(),
-            }
+            admission::uncounted(Arc::clone(&one.namespace), NAME.into(), selector)
         }
     };
     let protected = |pod: &&Arc<PodSnapshot>| {
