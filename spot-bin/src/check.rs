@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use serde::Serialize;
-use spot_core::error::chain;
+use spot_core::error::{chain, plain};
 use spot_core::ports::Clock;
 use spot_kube::{Right, TokioClock};
 use tokio::runtime;
@@ -212,7 +212,7 @@ fn text(findings: &[Finding]) -> String {
     let mut text = String::new();
     for Finding { subject, verdict, detail, remedy } in findings {
         // Names are others' text: no line break of theirs makes a line of ours.
-        let detail = detail.replace(char::is_control, " ");
+        let detail = plain(detail);
         // Writing into a String has no way to fail.
         let _written = writeln!(text, "{:<8} {:<14} {detail}", verdict.as_str(), subject.as_str());
         if let Some(remedy) = remedy {
